@@ -1,0 +1,46 @@
+# Every target sets up what it needs: a virtual environment in .venv, the dependencies, the model.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+READY := .venv/.installed
+
+.PHONY: help setup verify test test-slow lint format bench docs clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*##/\t/' | expand -t 12
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("PageFence needs Python 3.11 or newer, this is " + sys.version.split()[0] + ": make PYTHON=/path/to/python3.11") if sys.version_info < (3, 11) else None'
+	@echo "Setting up .venv (once; torch alone is about 200 MB)"
+	@$(PYTHON) -m venv .venv || { echo "No virtual environment could be made. On Debian: apt-get install python3-venv"; exit 1; }
+	$(BIN)/python -m pip install --disable-pip-version-check -e '.[engine,dev]'
+	@touch $@
+
+setup: $(READY) ## virtual environment, dependencies and the model
+	@$(BIN)/pagefence models fetch
+
+verify: setup ## prove the embedded fleet (ARGS="--fault stub-transfer --guards off" to see it fail)
+	@$(BIN)/pagefence verify $(ARGS)
+
+test: setup ## the test suite, under five minutes on two cores
+	$(BIN)/python -m pytest $(ARGS)
+
+test-slow: setup ## what needs minutes: token parity, detection power
+	$(BIN)/python -m pytest -m slow $(ARGS)
+
+lint: $(READY) ## ruff and mypy
+	$(BIN)/ruff check src tests bench
+	$(BIN)/ruff format --check src tests bench
+	$(BIN)/mypy
+
+format: $(READY) ## rewrite the sources as ruff wants them
+	$(BIN)/ruff check --fix src tests bench
+	$(BIN)/ruff format src tests bench
+
+bench: setup ## measured tables: digests, engine
+	$(BIN)/python -m bench
+
+docs: $(READY) ## regenerate the generated pages
+	$(BIN)/python -m pagefence.protocol.table > docs/reference/protocol.md
+
+clean: ## remove what these targets made here
+	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .hypothesis

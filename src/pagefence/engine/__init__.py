@@ -1,0 +1,1 @@
+"""The serving engine: the machines of `pagefence.protocol`, driven for real by processes, sockets and tensors."""

@@ -1,0 +1,94 @@
+"""`pagefence serve`: flags to settings."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from pagefence.protocol.decisions import Decisions
+
+serve_app = typer.Typer(add_completion=False)
+_KEYS_HELP = "File with one tenant=key a line. Also by environment: PAGEFENCE_API_KEYS=tenant=key,..."
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What the lab changes about a fleet. The product passes none."""
+
+    decisions: Decisions
+    worker_command: tuple[str, ...]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@serve_app.command()
+def serve(
+    context: typer.Context,
+    model: Annotated[str, typer.Option(help="Known name, GGUF file or Hugging Face folder.")] = "smollm2-135m-instruct",
+    model_name: Annotated[str | None, typer.Option(help="Name in the API; default: the model's own.")] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port of the API; 0 picks a free one.", min=0, max=65535)] = 8000,
+    prefill_port: Annotated[int, typer.Option(help="Port of prefill's /server_info.", min=0, max=65535)] = 0,
+    decode_port: Annotated[int, typer.Option(help="Port of decode's /server_info.", min=0, max=65535)] = 0,
+    context_tokens: Annotated[int, typer.Option("--context", help="Context length in tokens.")] = 2048,
+    kv_pool_tokens: Annotated[int | None, typer.Option(help="Cap on each pool; default: what memory leaves.")] = None,
+    prefill_pool_tokens: Annotated[int | None, typer.Option(help="Cap on prefill's pool alone.")] = None,
+    decode_pool_tokens: Annotated[int | None, typer.Option(help="Cap on decode's pool alone.")] = None,
+    page_size: Annotated[int, typer.Option(help="Tokens in a page.")] = 64,
+    chunk_tokens: Annotated[int, typer.Option(help="Tokens in one forward pass of prefill.")] = 256,
+    max_requests: Annotated[int, typer.Option(help="Rows of the decode batch.")] = 16,
+    headroom: Annotated[float, typer.Option(help="The pool must cover context x headroom (I8).")] = 1.25,
+    limit: Annotated[int | None, typer.Option(help="Declare and enforce a limit below the context (I8).")] = None,
+    dtype: Annotated[str, typer.Option(help="auto, float32 or bfloat16.")] = "auto",
+    threads: Annotated[int | None, typer.Option(help="Threads of each worker; default: all cores.")] = None,
+    api_keys: Annotated[Path | None, typer.Option(help=_KEYS_HELP)] = None,
+    open_access: Annotated[bool, typer.Option("--open", help="No API key asked; loopback only, one tenant.")] = False,
+    announce: Annotated[Path | None, typer.Option(help="Write the URLs to this file once all ports listen.")] = None,
+) -> None:
+    """Serve a model with prefill and decode apart, isolated by construction, behind an OpenAI-compatible API.
+
+    Example: pagefence serve --open --context 2048 --kv-pool-tokens 2560
+    """
+    from pagefence.engine.api.tenants import load_tenants
+    from pagefence.engine.serve import serve as run_fleet
+    from pagefence.models import resolve
+
+    tenants = load_tenants(os.environ, file=api_keys, open_access=open_access, host=host)
+    path = resolve(model)
+    settings: dict[str, Any] = {
+        "model": str(path),
+        "model_name": model_name or (path.stem if path.is_file() else path.name).lower(),
+        "dtype": dtype,
+        "context": context_tokens,
+        "page_size": page_size,
+        "prefill_pool_tokens": prefill_pool_tokens or kv_pool_tokens,
+        "decode_pool_tokens": decode_pool_tokens or kv_pool_tokens,
+        "chunk_tokens": chunk_tokens,
+        "max_requests": max_requests,
+        "threads": threads or len(os.sched_getaffinity(0)),
+        "headroom": headroom,
+        "limit": limit,
+        "host": host,
+        "port": port,
+        "prefill_port": prefill_port,
+        "decode_port": decode_port,
+    }
+    world = context.obj
+    if not isinstance(world, World):
+        raise typer.Exit(run_fleet(_settings(settings), tenants, announce))
+    settings |= world.settings
+    raise typer.Exit(run_fleet(_settings(settings), tenants, announce, world.decisions, world.worker_command))
+
+
+def _settings(values: dict[str, Any]) -> Any:
+    from pagefence.engine.settings import Settings
+
+    try:
+        return msgspec.convert(values, Settings)
+    except (ValueError, msgspec.ValidationError) as error:
+        raise typer.BadParameter(str(error)) from None

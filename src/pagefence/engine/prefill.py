@@ -1,0 +1,126 @@
+"""The prefill worker: forward passes over its own pages, chunk by chunk, and one-sided writes into decode's pages."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from pagefence.engine.kv.offer import connect
+from pagefence.engine.kv.segment import Segment
+from pagefence.engine.kv.transfer import Transfer
+from pagefence.engine.loop import Loop
+from pagefence.engine.model.llama import Llama, Span
+from pagefence.engine.model.sampling import sample
+from pagefence.engine.model.sampling_params import SamplingParams
+from pagefence.pool.pages import PageRef
+from pagefence.protocol.decisions import Decisions
+from pagefence.protocol.effects import Compute, Effect, StopCompute, WriteChunk, Zero
+from pagefence.protocol.messages import (
+    ChunkComputed,
+    ComputeFailed,
+    Landed,
+    PeerUp,
+    Reaped,
+    Reservation,
+    Room,
+    WorkerRef,
+)
+from pagefence.protocol.prefill import PrefillState
+
+
+@dataclass(slots=True)
+class _Prompt:
+    """A prompt being computed: `pages` are its source pages, `computed` tokens lie in them."""
+
+    room: Room
+    token_ids: tuple[int, ...]
+    pages: tuple[int, ...]
+    reservation: Reservation
+    sampling: SamplingParams
+    computed: int = 0
+
+
+class PrefillWork:
+    """Tensors and transfers of one prefill incarnation."""
+
+    def __init__(self, loop: Loop[PrefillState], model: Llama, segment: Segment, decisions: Decisions) -> None:
+        self._loop, self._model, self._segment = loop, model, segment
+        self._zero_on_lease = decisions.zero_on_lease
+        self._chunk = loop.orders.settings.chunk_tokens
+        self._prompts: OrderedDict[Room, _Prompt] = OrderedDict()
+        self._transfers: dict[WorkerRef, Transfer] = {}
+        self.computed_tokens = 0
+
+    def perform(self, effect: Effect) -> None:
+        """Carry out one effect of the prefill machine."""
+        if isinstance(effect, Zero):
+            self._zero(effect.pages)
+        elif isinstance(effect, Compute):
+            room = effect.reservation.room
+            sampling = msgspec.msgpack.decode(effect.sampling, type=SamplingParams)
+            pages = tuple(page.index for page in effect.pages)
+            self._prompts[room] = _Prompt(room, effect.admitted.token_ids, pages, effect.reservation, sampling)
+        elif isinstance(effect, StopCompute):
+            self._prompts.pop(effect.room, None)
+        elif isinstance(effect, WriteChunk):
+            self._write(effect)
+        else:
+            raise TypeError(f"prefill cannot perform {effect}")
+
+    def has_work(self) -> bool:
+        """True while a prompt is unfinished."""
+        return bool(self._prompts)
+
+    def do_one(self) -> None:
+        """One chunk of the oldest prompt. A chunk ends on a page border, so that whole pages are written once."""
+        prompt = next(iter(self._prompts.values()))
+        tokens = prompt.token_ids[prompt.computed : prompt.computed + self._chunk]
+        try:
+            logits = self._model.forward([Span(prompt.pages, prompt.computed, tokens)], self._segment.kv)
+            done = prompt.computed + len(tokens)
+            is_last = done == len(prompt.token_ids)
+            first = sample(logits[0], prompt.sampling, 0) if is_last else None
+        except (ValueError, ArithmeticError, RuntimeError) as error:
+            self._loop.post_local(ComputeFailed(prompt.room, f"prefill could not compute the prompt: {error}"))
+            self._prompts.pop(prompt.room)
+            return
+        prompt.computed = done
+        self.computed_tokens += len(tokens)
+        if not is_last:
+            self._loop.post_local(ChunkComputed(prompt.room, done))
+            return
+        # Out of the queue, but known until its last chunk is written.
+        self._loop.post_local(ChunkComputed(prompt.room, done, first))
+
+    def peer_up(self, peer: PeerUp) -> None:
+        """Map the segment of a new decode incarnation."""
+        self._transfers[peer.worker] = connect(Path(peer.address), self._loop.orders.segment_token)
+
+    def peer_gone(self, peer: Reaped) -> None:
+        """Unmap what nobody owns any more."""
+        transfer = self._transfers.pop(peer.worker, None)
+        if transfer is not None:
+            transfer.close()
+
+    def info(self) -> dict[str, object]:
+        """Live figures beyond those that every worker has."""
+        return {"computed_tokens": self.computed_tokens, "waiting": len(self._loop.state.waiting)}
+
+    def _zero(self, pages: tuple[PageRef, ...]) -> None:
+        if self._zero_on_lease:
+            self._segment.zero(page.index for page in pages)
+
+    def _write(self, effect: WriteChunk) -> None:
+        """The one-sided write of the pages that [start, stop) covers. Synchronous: it has landed when it returns."""
+        prompt = self._prompts[effect.room]
+        size = self._segment.layout.page_size
+        first, last = effect.start // size, -(-effect.stop // size)
+        target = prompt.reservation.pages[first:last]
+        transfer = self._transfers[prompt.reservation.decode]
+        digests = transfer.write(self._segment, prompt.pages[first:last], target, effect.room)
+        if effect.stop == len(prompt.token_ids):
+            self._prompts.pop(effect.room)
+        self._loop.post_local(Landed(effect.room, effect.stop, digests))

@@ -1,0 +1,38 @@
+"""The private folder in which one fleet's sockets lie, and the sweeping of folders whose fleet was killed."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+PREFIX = "pagefence-run-"
+LOCK = "lock"
+
+
+@contextlib.contextmanager
+def run_dir() -> Iterator[Path]:
+    """A folder for this fleet (mode 0700), gone afterwards. Its lock tells others that the fleet lives."""
+    _sweep(Path(tempfile.gettempdir()))
+    path = Path(tempfile.mkdtemp(prefix=PREFIX))
+    with (path / LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _sweep(parent: Path) -> None:
+    """Remove folders of ours whose fleet no longer holds the lock: it was killed before it could clean up."""
+    for path in parent.glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError):
+            if path.stat().st_uid != os.getuid():
+                continue
+            with (path / LOCK).open("r+") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,141 @@
+"""One fleet: the router and its API in this process, the workers as children. Starts it, announces it, stops it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import uvicorn
+
+from pagefence.engine.api.app import create_app
+from pagefence.engine.api.serving import listening_socket, server_config
+from pagefence.engine.api.tenants import Tenants
+from pagefence.engine.model.tokenizer import IncrementalDecoder, Tokenizer
+from pagefence.engine.router import Router
+from pagefence.engine.run_dir import run_dir
+from pagefence.engine.settings import Settings
+from pagefence.engine.supervisor import WORKER_COMMAND, StartUpError, Supervisor
+from pagefence.protocol.decisions import Decisions
+
+
+def serve(
+    settings: Settings,
+    tenants: Tenants,
+    announce: Path | None = None,
+    decisions: Decisions | None = None,
+    worker_command: tuple[str, ...] = WORKER_COMMAND,
+    say: Callable[[str], None] = lambda text: print(text, file=sys.stderr, flush=True),
+) -> int:
+    """Run a fleet until SIGINT or SIGTERM; the exit code.
+
+    `announce`: a file that gets the URLs as JSON once every port listens. Raises StartUpError, ModelError, OSError for
+    what the operator can mend. The lab passes other decisions and another worker command; the product passes neither.
+    """
+    with run_dir() as folder:
+        fleet = _Fleet(settings, tenants, folder, decisions or Decisions(), worker_command, say)
+        return asyncio.run(fleet.run(announce))
+
+
+class _Server(uvicorn.Server):
+    """Signals are ours: uvicorn would end the workers' clients before the workers know."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class _Fleet:
+    def __init__(
+        self,
+        settings: Settings,
+        tenants: Tenants,
+        folder: Path,
+        decisions: Decisions,
+        worker_command: tuple[str, ...],
+        say: Callable[[str], None],
+    ) -> None:
+        self._settings, self._tenants, self._folder = settings, tenants, folder
+        self._decisions, self._command, self._say = decisions, worker_command, say
+
+    async def run(self, announce: Path | None) -> int:
+        settings = self._settings
+        # The port first: whoever has it already should be told before a model is loaded.
+        sock = listening_socket(settings.host, settings.port)
+        stop: asyncio.Future[signal.Signals] = asyncio.get_running_loop().create_future()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, _set_once, stop, number)
+        router = Router(settings, self._folder, self._decisions)
+        supervisor = Supervisor(settings, router.me, str(self._folder), router.worker_gone, self._command)
+        router.supervisor = supervisor
+        url = f"http://{settings.host}:{sock.getsockname()[1]}"
+        self._say(f"pagefence: starting a prefill and a decode worker for {settings.model_name}")
+        supervisor.start()
+        parcels = asyncio.create_task(router.run())
+        try:
+            tokenizer = await asyncio.to_thread(Tokenizer.load, Path(settings.model))
+            app = create_app(router, tokenizer, self._tenants, lambda: IncrementalDecoder(tokenizer))
+            server = _Server(server_config(app))
+            serving = asyncio.create_task(server.serve(sockets=[sock]))
+            try:
+                return await self._until(stop, router, supervisor, server, serving, url, announce)
+            finally:
+                router.close()
+                server.should_exit = True
+                await asyncio.gather(serving, return_exceptions=True)
+        finally:
+            sock.close()
+            parcels.cancel()
+            await supervisor.stop()
+
+    async def _until(
+        self,
+        stop: asyncio.Future[signal.Signals],
+        router: Router,
+        supervisor: Supervisor,
+        server: _Server,
+        serving: asyncio.Task[None],
+        url: str,
+        announce: Path | None,
+    ) -> int:
+        complete = asyncio.create_task(router.complete())
+        await asyncio.wait((stop, supervisor.failure, complete, serving), return_when=asyncio.FIRST_COMPLETED)
+        if complete.done():
+            self._tell(router, url, announce)
+            await asyncio.wait((stop, supervisor.failure, serving), return_when=asyncio.FIRST_COMPLETED)
+        complete.cancel()
+        if supervisor.failure.done():
+            raise StartUpError(supervisor.failure.result())
+        if stop.done():
+            self._say("pagefence: stopping")
+            return 130 if stop.result() is signal.SIGINT else 0
+        raise StartUpError("the HTTP server ended")
+
+    def _tell(self, router: Router, url: str, announce: Path | None) -> None:
+        urls = router.worker_urls()
+        for role, workers in urls.items():
+            self._say(f"pagefence: {role} worker: {', '.join(workers)}")
+        reasons = router.reasons()
+        for reason in reasons:
+            self._say(f"pagefence: NOT READY (I8): {reason}")
+        if not reasons:
+            self._say(f"pagefence: ready: {url}/v1 (longest prompt {router.max_prompt_tokens} tokens)")
+        if announce is not None:
+            _write(announce, {"router": url, **urls, "pid": os.getpid()})
+
+
+def _write(path: Path, content: dict[str, object]) -> None:
+    """Whole or not at all: somebody polls for this file."""
+    part = path.with_suffix(f"{path.suffix}.part")
+    part.write_bytes(msgspec.json.encode(content))
+    part.replace(path)
+
+
+def _set_once(future: asyncio.Future[signal.Signals], number: signal.Signals) -> None:
+    if not future.done():
+        future.set_result(number)

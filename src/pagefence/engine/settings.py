@@ -1,0 +1,71 @@
+"""What the operator decides, and what one worker process is told at its start."""
+
+from __future__ import annotations
+
+import msgspec
+
+from pagefence.protocol.messages import Role, WorkerRef
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """One fleet. Sizes in tokens, times in seconds.
+
+    `kv_pool_tokens` caps each worker's pool; without it the pool is what memory leaves. `limit` is a declared limit
+    below the context, enforced by the router (I8).
+    """
+
+    model: str
+    model_name: str
+    dtype: str = "auto"
+    context: int = 2048
+    page_size: int = 64
+    prefill_pool_tokens: int | None = None
+    decode_pool_tokens: int | None = None
+    chunk_tokens: int = 256
+    max_requests: int = 16
+    threads: int = 2
+    headroom: float = 1.25
+    limit: int | None = None
+    host: str = "127.0.0.1"
+    port: int = 8000
+    prefill_port: int = 0
+    decode_port: int = 0
+    deadline_s: float = 600.0
+    handoff_s: float = 300.0
+    drain_s: float = 30.0
+    heartbeat_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        """Raises ValueError that names the flag."""
+        checks = (
+            (self.context >= 2, "--context must be at least 2 tokens"),
+            (1 <= self.page_size <= 64, "--page-size must be 1 to 64 tokens"),
+            (self.chunk_tokens >= self.page_size, "--chunk-tokens must be at least one page"),
+            (self.chunk_tokens % self.page_size == 0, "--chunk-tokens must be a multiple of --page-size"),
+            (1 <= self.max_requests <= 1024, "--max-requests must be 1 to 1024"),
+            (1 <= self.threads <= 256, "--threads must be 1 to 256"),
+            (1.0 <= self.headroom <= 100.0, "--headroom must be 1.0 to 100"),
+            (self.limit is None or self.limit >= 2, "--limit must be at least 2 tokens"),
+            ((self.prefill_pool_tokens or 1) >= 1, "--prefill-pool-tokens must be at least 1"),
+            ((self.decode_pool_tokens or 1) >= 1, "--decode-pool-tokens must be at least 1"),
+        )
+        for holds, message in checks:
+            if not holds:
+                raise ValueError(message)
+
+    def pool_tokens(self, role: Role) -> int | None:
+        """The cap on the pool of a worker of this role."""
+        return self.prefill_pool_tokens if role == "prefill" else self.decode_pool_tokens
+
+
+class WorkerOrders(msgspec.Struct, frozen=True, kw_only=True):
+    """What the supervisor tells one incarnation, over its standard input: nothing of it shows in a process list."""
+
+    me: WorkerRef
+    role: Role
+    router: WorkerRef
+    settings: Settings
+    run_dir: str
+    mac_key: bytes
+    segment_token: bytes
+    http_port: int

@@ -1,0 +1,146 @@
+"""One worker process: reads its orders, loads the model, takes its memory, opens its faces, runs its loop.
+
+Started by the supervisor as `python -m pagefence.engine.worker`, orders on standard input.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+# Idle OpenMP threads must sleep: two workers share the cores, and a spinning pool takes them from the other.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("GOMP_SPINCOUNT", "0")
+
+import msgspec
+import torch
+import zmq
+
+from pagefence import __version__
+from pagefence.engine.decode import DecodeWork
+from pagefence.engine.kv.capacity import NotEnoughMemory, available_bytes, size_pool
+from pagefence.engine.kv.layout import Layout
+from pagefence.engine.kv.offer import SegmentServer
+from pagefence.engine.kv.segment import Segment
+from pagefence.engine.loop import Loop, Work
+from pagefence.engine.metrics import worker_metrics
+from pagefence.engine.model.llama import Llama, choose_dtype
+from pagefence.engine.prefill import PrefillWork
+from pagefence.engine.settings import WorkerOrders
+from pagefence.engine.wire import Post, StartFailed
+from pagefence.engine.worker_http import serve_worker_http
+from pagefence.models import ModelError
+from pagefence.pool.pages import PagePool
+from pagefence.pool.slots import SlotPool
+from pagefence.process import die_with_parent
+from pagefence.protocol import decode, prefill
+from pagefence.protocol.decisions import Decisions
+from pagefence.protocol.decode_state import DecodeConfig, DecodeState
+from pagefence.protocol.membership import Membership
+from pagefence.protocol.messages import Capacity, Room
+
+WORKERS_ON_HOST: Final = 2
+
+
+def main(decisions: Decisions | None = None) -> int:
+    """Run one worker until SIGTERM. The lab passes other decisions; the product passes none."""
+    die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides when to stop
+    orders = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=WorkerOrders)
+    try:
+        run(orders, decisions or Decisions())
+    except (ModelError, NotEnoughMemory, OSError) as error:
+        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        post = Post(context, Path(orders.run_dir), orders.me)
+        post.send_parcel(orders.router, StartFailed(orders.me, f"{orders.role} worker: {error}"))
+        post.flush_and_close()
+        context.term()
+        return 1
+    return 0
+
+
+def run(orders: WorkerOrders, decisions: Decisions) -> None:
+    """Set up and loop. Raises ModelError, NotEnoughMemory, OSError for what the operator can mend."""
+    settings = orders.settings
+    torch.set_num_threads(settings.threads)
+    model = Llama.load(Path(settings.model), choose_dtype(settings.dtype))
+    segment = Segment.create(pool_layout(model, orders))
+    pool = PagePool.of(segment.layout.pages, segment.layout.page_size)
+    members = Membership(orders.me, orders.router)
+    capacity = Capacity(pool.capacity, settings.page_size, settings.max_requests)
+    layers = model.config.layers
+    face = _Face(orders, capacity, segment)
+    if orders.role == "prefill":
+        state = prefill.PrefillState(members, prefill.PrefillConfig(layers, orders.mac_key), pool)
+        loop = Loop(orders, prefill.Machine(decisions).step, state)
+        face.serve(loop, PrefillWork(loop, model, segment, decisions), "")
+        return
+    config = DecodeConfig(layers, orders.mac_key, handoff_s=settings.handoff_s, drain_s=settings.drain_s)
+    slots = SlotPool[Room].of(settings.max_requests)
+    decode_loop = Loop(orders, decode.Machine(decisions).step, DecodeState(members, config, pool, slots))
+    path = Path(orders.run_dir) / f"{orders.me.name}.{orders.me.epoch:x}.segment"
+    with SegmentServer(path, segment, orders.segment_token, orders.me.epoch):
+        face.serve(decode_loop, DecodeWork(decode_loop, model, segment, decisions), str(path))
+
+
+def pool_layout(model: Llama, orders: WorkerOrders) -> Layout:
+    """The pool is what memory leaves to this worker, capped by what the operator asked for (I8)."""
+    settings, config = orders.settings, model.config
+    page = Layout(1, settings.page_size, config.layers, config.kv_heads, config.head_dim, model.layout_dtype)
+    # The other workers on this host measure at the same moment, so each takes its share of what is free.
+    share = available_bytes() // WORKERS_ON_HOST
+    cap = settings.pool_tokens(orders.role) or share // page.token_bytes
+    layout, fit = size_pool(page, max(cap, settings.page_size), reserve_bytes=available_bytes() - share)
+    if fit.shrunk:
+        print(f"pagefence {orders.me.name}: pool {fit}", file=sys.stderr)
+    return layout
+
+
+@dataclass(frozen=True, slots=True)
+class _Face:
+    """What a worker shows of itself."""
+
+    orders: WorkerOrders
+    capacity: Capacity
+    segment: Segment
+
+    def serve(self, loop: Loop[Any], work: Work, address: str) -> None:
+        """Open the HTTP face, say hello, loop until told to stop."""
+        host = self.orders.settings.host
+
+        def info() -> dict[str, object]:
+            return {**self._fixed(), "pages": msgspec.to_builtins(loop.state.pool.counts()), **work.info()}
+
+        http = serve_worker_http(info, lambda: worker_metrics(info(), loop.dropped), host, self.orders.http_port)
+        try:
+            loop.announce(self.capacity, f"http://{host}:{http.port}", address)
+            loop.run(work)
+        finally:
+            http.stop()
+            self.segment.close()
+
+    def _fixed(self) -> dict[str, object]:
+        settings, me, pool = self.orders.settings, self.orders.me, self.capacity.pool_tokens
+        return {
+            "engine": "pagefence",
+            "version": __version__,
+            "model_name": settings.model_name,
+            "disaggregation_mode": self.orders.role,
+            "max_total_num_tokens": pool,
+            "max_req_input_len": min(settings.context - 1, pool - (self.orders.role == "decode")),
+            "page_size": settings.page_size,
+            "context_length": settings.context,
+            "kv_bytes_per_token": self.segment.layout.token_bytes,
+            "dtype": self.segment.layout.dtype,
+            "worker": me.name,
+            "epoch": me.epoch,
+            "pid": os.getpid(),
+        }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

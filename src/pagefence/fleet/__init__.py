@@ -1,0 +1,18 @@
+"""Any live fleet seen through one interface: roles, capacity per node, limits, answers. No judgement here."""
+
+from pagefence.fleet.answer import Answer, ErrorBody
+from pagefence.fleet.facts import Figure, FleetFacts, Limits, NodeFacts
+from pagefence.fleet.http import Fleet, Keys, Request, Target
+
+__all__ = [
+    "Answer",
+    "ErrorBody",
+    "Figure",
+    "Fleet",
+    "FleetFacts",
+    "Keys",
+    "Limits",
+    "NodeFacts",
+    "Request",
+    "Target",
+]

@@ -1,0 +1,144 @@
+"""One answer of a fleet, read from its bytes. Whatever the bytes are, reading them never raises."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorBody:
+    """An error as its client saw it. `rule` and `guard` are set when a guard contained a fault."""
+
+    message: str
+    type: str | None = None
+    code: str | None = None
+    param: str | None = None
+    rule: str | None = None
+    guard: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back for one request.
+
+    `status` None means that no answer came; `problem` says why, and also when an answer broke off or was no JSON.
+    `begun` tells that body bytes of a stream had been sent before the error (or the end) came.
+    """
+
+    status: int | None
+    text: str = ""
+    finish_reason: str | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    cached_tokens: int | None = None
+    error: ErrorBody | None = None
+    problem: str | None = None
+    stream: bool = False
+    begun: bool = False
+    ttft_s: float | None = None
+    total_s: float = 0.0
+    retry_after_s: float | None = None
+
+    @property
+    def answered(self) -> bool:
+        """A complete answer: text that a client would take for the model's."""
+        return self.status == 200 and self.error is None and self.problem is None
+
+    @property
+    def refused_as_too_long(self) -> bool:
+        """The original error: 4xx, about the length, before any body byte of an answer."""
+        if self.status is None or not 400 <= self.status < 500 or self.begun or self.error is None:
+            return False
+        if self.error.code == "context_length_exceeded" or self.error.type == "exceed_context_size_error":
+            return True
+        said = self.error.message.lower()
+        return any(mark in said for mark in ("context length", "maximum context", "context size", "input length", "too long"))
+
+    @property
+    def contained(self) -> bool:
+        """A guard of the fleet refused, and says which rule it kept."""
+        return self.error is not None and self.error.type == "isolation_error"
+
+
+def mapping(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, dict) else {}
+
+
+def decode_json(body: bytes) -> object:
+    """The JSON value of `body`, or None when it is none."""
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def read_error(body: object) -> ErrorBody | None:
+    """OpenAI's nested shape, the flat one of SGLang, and a FastAPI `detail`."""
+    outer = mapping(body)
+    inner = outer.get("error")
+    if isinstance(inner, str):
+        return ErrorBody(message=inner[:2000])
+    fields = mapping(inner)
+    if not fields and outer.get("object") == "error":
+        fields = outer
+    if not fields and "detail" in outer:
+        return ErrorBody(message=str(outer["detail"])[:2000])
+    if not fields:
+        return None
+    return ErrorBody(
+        message=str(fields.get("message", ""))[:2000],
+        type=_word(fields.get("type")),
+        code=_word(fields.get("code")),
+        param=_word(fields.get("param")),
+        rule=_word(fields.get("rule")),
+        guard=_word(fields.get("guard")),
+    )
+
+
+def _word(value: object) -> str | None:
+    return None if value is None else str(value)[:200]
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What one JSON object of an answer (a whole one or one event of a stream) adds to it."""
+
+    text: str = ""
+    finish_reason: str | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    cached_tokens: int | None = None
+    error: ErrorBody | None = None
+    shaped: bool = True
+
+
+def read_piece(value: object) -> Piece:
+    """One completion or chat object, whole or as a chunk."""
+    error = read_error(value)
+    if error is not None:
+        return Piece(error=error)
+    body = mapping(value)
+    choices = body.get("choices")
+    usage = mapping(body.get("usage"))
+    if not isinstance(choices, list):
+        return Piece(shaped=False)
+    choice = mapping(choices[0]) if choices else {}
+    said = choice.get("text")
+    if not isinstance(said, str):
+        said = mapping(choice.get("message") or choice.get("delta")).get("content")
+    details = mapping(usage.get("prompt_tokens_details"))
+    finish = choice.get("finish_reason")
+    return Piece(
+        text=said if isinstance(said, str) else "",
+        finish_reason=finish if isinstance(finish, str) else None,
+        prompt_tokens=_count(usage.get("prompt_tokens")),
+        completion_tokens=_count(usage.get("completion_tokens")),
+        cached_tokens=_count(details.get("cached_tokens")),
+    )

@@ -1,0 +1,60 @@
+"""What a probe hands over: rows of what was checked, findings with their kind, and how much it could have shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """What a finding means. The order is the precedence of verdicts."""
+
+    LEAK = "LEAK"
+    CORRUPT = "CORRUPT"
+    FAIL = "FAIL"
+    INCONCLUSIVE = "INCONCLUSIVE"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One row of a probe's table. `kind` None means that it is as it should be."""
+
+    id: str
+    where: str
+    text: str
+    kind: Kind | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One finding: what was seen, where, which rule it touches, what to do, and how to see it again."""
+
+    kind: Kind
+    probe: str
+    check: str
+    where: str
+    what: str
+    rule: str | None = None
+    guard: str | None = None
+    remedy: str | None = None
+    details: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeResult:
+    """One probe's outcome.
+
+    shown     answers that could have shown foreign text
+    refused   requests refused as they should be (they prove the limit, not the absence of a leak)
+    controls  own recall: (held, asked)
+    """
+
+    name: str
+    checks: tuple[Check, ...] = ()
+    evidence: tuple[Evidence, ...] = ()
+    shown: int = 0
+    refused: int = 0
+    controls: tuple[int, int] = (0, 0)
+    coincidence: float | None = None
+    finished: bool = True

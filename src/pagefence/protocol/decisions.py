@@ -1,0 +1,41 @@
+"""Every decision that keeps tenants apart, in one place: the seams that the lab replaces, one at a time.
+
+The product runs `Decisions()` as it stands. The guards are named here, so that reports and the lab use one list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from pagefence.pool.admitted import Admitted
+from pagefence.pool.pages import Lease, PagePool
+from pagefence.protocol import admission, handoff
+from pagefence.protocol.messages import ErrorInfo, Offer, Receipt, Reservation, Start, Submit
+
+Guard = Literal[
+    "readiness", "router-limit", "admission", "handoff-check", "page-frames", "zero-on-lease", "drain"
+]  # fmt: skip
+GUARDS: tuple[Guard, ...] = get_args(Guard)
+
+
+def nobody_can_reach(lease: Lease) -> bool:
+    """The drain guard (I2): pages are let again only when no holder is left."""
+    return not lease.holders
+
+
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """One field per decision; `guards` names those in force, for reports."""
+
+    not_ready: Callable[[admission.Topology], tuple[str, ...]] = admission.not_ready
+    router_limit: Callable[[Submit, admission.Topology], ErrorInfo | None] = admission.router_limit
+    admit_offer: Callable[[Offer, PagePool], Admitted | ErrorInfo] = admission.admit_offer
+    admit_prompt: Callable[[Start, PagePool], Admitted | ErrorInfo] = admission.admit_prompt
+    check_receipt: Callable[[Reservation, Receipt, bytes], handoff.Mismatch | None] = handoff.check_receipt
+    check_digests: Callable[[Receipt, tuple[bytes, ...]], handoff.Mismatch | None] = handoff.check_digests
+    may_release: Callable[[Lease], bool] = nobody_can_reach
+    zero_on_lease: bool = True
+    check_frames: bool = True
+    guards: tuple[Guard, ...] = GUARDS

@@ -1,0 +1,31 @@
+"""A small pool in real shared memory, and rooms to fill it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from pagefence.engine.kv.layout import Layout
+from pagefence.engine.kv.segment import Segment
+
+# An odd payload (2 x 3 x 3 x 5 x 4 bytes is no multiple of 64), so that padding is under test too.
+SMALL = Layout(pages=8, page_size=3, layers=2, kv_heads=3, head_dim=5, dtype="float32")
+
+
+@pytest.fixture
+def segment() -> Iterator[Segment]:
+    """A zeroed pool of 8 small pages."""
+    with Segment.create(SMALL) as made:
+        yield made
+
+
+@pytest.fixture
+def source() -> Iterator[Segment]:
+    """A pool of 4 pages of the same shape, full of distinct bytes: what prefill computed."""
+    with Segment.create(SMALL.with_pages(4)) as made:
+        random = np.random.default_rng(7)
+        for page in range(4):
+            made.payload(page)[:] = random.integers(1, 256, SMALL.payload_bytes, np.uint8)
+        yield made

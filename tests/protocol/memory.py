@@ -1,4 +1,4 @@
-"""The memory of one decode incarnation as a test sees it: whose bytes really lie in each page, told by the landing writes.
+"""The memory of one decode incarnation as a test sees it: whose bytes really lie in each page.
 
 It knows nothing of leases. The world compares it with them, as the frames in real memory are compared.
 """

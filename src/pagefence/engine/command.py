@@ -11,18 +11,23 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from pagefence.models import ModelError, resolve
 from pagefence.protocol.decisions import Decisions
 
 serve_app = typer.Typer(add_completion=False)
 _KEYS_HELP = "File with one tenant=key a line. Also by environment: PAGEFENCE_API_KEYS=tenant=key,..."
 
 
+class CannotServe(Exception):
+    """The fleet could not start; the message says what is wrong and what to do."""
+
+
 @dataclass(frozen=True, slots=True)
 class World:
     """What the lab changes about a fleet. The product passes none."""
 
-    decisions: Decisions
-    worker_command: tuple[str, ...]
+    decisions: Decisions | None = None
+    worker_command: tuple[str, ...] | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -54,15 +59,15 @@ def serve(
 
     Example: pagefence serve --open --context 2048 --kv-pool-tokens 2560
     """
-    from pagefence.engine.api.tenants import load_tenants
-    from pagefence.engine.serve import serve as run_fleet
-    from pagefence.models import resolve
-
-    tenants = load_tenants(os.environ, file=api_keys, open_access=open_access, host=host)
-    path = resolve(model)
-    settings: dict[str, Any] = {
-        "model": str(path),
-        "model_name": model_name or (path.stem if path.is_file() else path.name).lower(),
+    try:
+        from pagefence.engine.api.tenants import load_tenants
+        from pagefence.engine.serve import serve as run_fleet
+        from pagefence.engine.settings import Settings
+        from pagefence.engine.supervisor import StartUpError
+    except ModuleNotFoundError as error:
+        message = f"serving needs the engine: pip install 'pagefence[engine]' ({error.name} is missing)"
+        raise CannotServe(message) from None
+    flags: dict[str, Any] = {
         "dtype": dtype,
         "context": context_tokens,
         "page_size": page_size,
@@ -78,17 +83,17 @@ def serve(
         "prefill_port": prefill_port,
         "decode_port": decode_port,
     }
-    world = context.obj
-    if not isinstance(world, World):
-        raise typer.Exit(run_fleet(_settings(settings), tenants, announce))
-    settings |= world.settings
-    raise typer.Exit(run_fleet(_settings(settings), tenants, announce, world.decisions, world.worker_command))
-
-
-def _settings(values: dict[str, Any]) -> Any:
-    from pagefence.engine.settings import Settings
-
+    world = context.obj if isinstance(context.obj, World) else World()
     try:
-        return msgspec.convert(values, Settings)
-    except (ValueError, msgspec.ValidationError) as error:
-        raise typer.BadParameter(str(error)) from None
+        path = resolve(model)
+        named = {"model": str(path), "model_name": model_name or _name_of(path)}
+        settings = msgspec.convert({**named, **flags, **world.settings}, Settings)
+        tenants = load_tenants(os.environ, file=api_keys, open_access=open_access, host=host)
+        code = run_fleet(settings, tenants, announce, world.decisions, world.worker_command)
+    except (StartUpError, ModelError, OSError, ValueError) as error:
+        raise CannotServe(str(error)) from error
+    raise typer.Exit(code)
+
+
+def _name_of(path: Path) -> str:
+    return (path.stem if path.is_file() else path.name).lower()

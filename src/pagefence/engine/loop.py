@@ -84,9 +84,9 @@ class Loop(Generic[S]):
         self._awaited += 1
         self._helper.submit(lambda: self._local.put(_Awaited(job())))
 
-    def announce(self, capacity: Capacity, http_url: str, address: str) -> None:
+    def announce(self, capacity: Capacity, http_port: int, address: str) -> None:
         """Tell the supervisor that this incarnation is ready."""
-        hello = Hello(self.orders.me, self.orders.role, capacity, http_url, address)
+        hello = Hello(self.orders.me, self.orders.role, capacity, http_port, address)
         self.post.send_parcel(self.orders.router, hello)
 
     def run(self, work: Work) -> None:

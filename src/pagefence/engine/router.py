@@ -198,8 +198,8 @@ class Router:
     def _welcome(self, hello: Hello, supervisor: Supervisor) -> None:
         if not supervisor.is_alive(hello.worker):
             return  # it was reaped before its greeting was read
-        supervisor.heard(hello.worker, ready=True)
-        self._urls[hello.worker.name] = hello.http_url
+        supervisor.ready(hello.worker, hello.http_port)
+        self._urls[hello.worker.name] = f"http://{self._settings.host}:{hello.http_port}"
         self._step(WorkerUp(hello.worker, hello.role, hello.capacity, hello.address))
         if len(self._state.workers) == supervisor.size:
             self._complete.set()

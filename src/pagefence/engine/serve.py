@@ -29,7 +29,7 @@ def serve(
     tenants: Tenants,
     announce: Path | None = None,
     decisions: Decisions | None = None,
-    worker_command: tuple[str, ...] = WORKER_COMMAND,
+    worker_command: tuple[str, ...] | None = None,
     say: Callable[[str], None] = lambda text: print(text, file=sys.stderr, flush=True),
 ) -> int:
     """Run a fleet until SIGINT or SIGTERM; the exit code.
@@ -38,7 +38,7 @@ def serve(
     what the operator can mend. The lab passes other decisions and another worker command; the product passes neither.
     """
     with run_dir() as folder:
-        fleet = _Fleet(settings, tenants, folder, decisions or Decisions(), worker_command, say)
+        fleet = _Fleet(settings, tenants, folder, decisions or Decisions(), worker_command or WORKER_COMMAND, say)
         return asyncio.run(fleet.run(announce))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from pagefence.protocol.messages import Role, WorkerRef
@@ -16,7 +18,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     model: str
     model_name: str
-    dtype: str = "auto"
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     context: int = 2048
     page_size: int = 64
     prefill_pool_tokens: int | None = None

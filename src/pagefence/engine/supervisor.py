@@ -80,12 +80,17 @@ class Supervisor:
         post = self._posts.get(worker.name)
         return bool(post and post.epoch == worker.epoch and post.process and post.process.returncode is None)
 
-    def heard(self, worker: WorkerRef, ready: bool = False) -> None:
+    def ready(self, worker: WorkerRef, http_port: int) -> None:
+        """A worker is ready. The next incarnation takes its port, so that its URL stays good."""
+        post = self._posts[worker.name]
+        post.ready, post.http_port = True, http_port
+        self.heard(worker)
+
+    def heard(self, worker: WorkerRef) -> None:
         """A worker's loop turns."""
         post = self._posts.get(worker.name)
         if post is not None and post.epoch == worker.epoch:
             post.last_beat = time.monotonic()
-            post.ready = post.ready or ready
 
     def start_failed(self, worker: WorkerRef, message: str) -> None:
         """A worker says that it cannot start: fatal when the fleet starts, retried when it is a restart."""

@@ -17,12 +17,12 @@ from pagefence.protocol.messages import Capacity, Envelope, PeerMessage, Role, W
 
 
 class Hello(msgspec.Struct, frozen=True, tag=True):
-    """A worker is ready: what it has, where its HTTP face listens, and where its segment is offered (decode)."""
+    """A worker is ready: what it has, the port of its HTTP face, and where its segment is offered (decode)."""
 
     worker: WorkerRef
     role: Role
     capacity: Capacity
-    http_url: str
+    http_port: int
     address: str
 
 

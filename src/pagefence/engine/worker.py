@@ -28,7 +28,9 @@ from pagefence.engine.kv.offer import SegmentServer
 from pagefence.engine.kv.segment import Segment
 from pagefence.engine.loop import Loop, Work
 from pagefence.engine.metrics import worker_metrics
-from pagefence.engine.model.llama import Llama, choose_dtype
+from pagefence.engine.model.config import Dtype, ModelConfig
+from pagefence.engine.model.dtype import choose_dtype
+from pagefence.engine.model.llama import Llama
 from pagefence.engine.prefill import PrefillWork
 from pagefence.engine.settings import WorkerOrders
 from pagefence.engine.wire import Post, StartFailed
@@ -67,8 +69,9 @@ def run(orders: WorkerOrders, decisions: Decisions) -> None:
     """Set up and loop. Raises ModelError, NotEnoughMemory, OSError for what the operator can mend."""
     settings = orders.settings
     torch.set_num_threads(settings.threads)
-    model = Llama.load(Path(settings.model), choose_dtype(settings.dtype))
-    segment = Segment.create(pool_layout(model, orders))
+    dtype = choose_dtype(settings.dtype)
+    model = Llama.load(Path(settings.model), dtype)
+    segment = Segment.create(pool_layout(model.config, dtype, orders))
     pool = PagePool.of(segment.layout.pages, segment.layout.page_size)
     members = Membership(orders.me, orders.router)
     capacity = Capacity(pool.capacity, settings.page_size, settings.max_requests)
@@ -87,10 +90,10 @@ def run(orders: WorkerOrders, decisions: Decisions) -> None:
         face.serve(decode_loop, DecodeWork(decode_loop, model, segment, decisions), str(path))
 
 
-def pool_layout(model: Llama, orders: WorkerOrders) -> Layout:
+def pool_layout(config: ModelConfig, dtype: Dtype, orders: WorkerOrders) -> Layout:
     """The pool is what memory leaves to this worker, capped by what the operator asked for (I8)."""
-    settings, config = orders.settings, model.config
-    page = Layout(1, settings.page_size, config.layers, config.kv_heads, config.head_dim, model.layout_dtype)
+    settings = orders.settings
+    page = Layout(1, settings.page_size, config.layers, config.kv_heads, config.head_dim, dtype)
     # The other workers on this host measure at the same moment, so each takes its share of what is free.
     share = available_bytes() // WORKERS_ON_HOST
     cap = settings.pool_tokens(orders.role) or share // page.token_bytes
@@ -117,7 +120,7 @@ class _Face:
 
         http = serve_worker_http(info, lambda: worker_metrics(info(), loop.dropped), host, self.orders.http_port)
         try:
-            loop.announce(self.capacity, f"http://{host}:{http.port}", address)
+            loop.announce(self.capacity, http.port, address)
             loop.run(work)
         finally:
             http.stop()

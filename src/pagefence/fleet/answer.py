@@ -55,7 +55,9 @@ class Answer:
         if self.error.code == "context_length_exceeded" or self.error.type == "exceed_context_size_error":
             return True
         said = self.error.message.lower()
-        return any(mark in said for mark in ("context length", "maximum context", "context size", "input length", "too long"))
+        return any(
+            mark in said for mark in ("context length", "maximum context", "context size", "input length", "too long")
+        )
 
     @property
     def contained(self) -> bool:

@@ -26,7 +26,11 @@ _INFO = ("/server_info", "/get_server_info")
 
 async def describe(fleet: Fleet) -> FleetFacts:
     """Everything that the live processes say: router first, then every worker that is declared or listed."""
-    router, advertised, reasons, ready, problems = None, unknown("/v1/models", "no router was given"), (), None, ()
+    router: NodeFacts | None = None
+    advertised = unknown("/v1/models", "no router was given")
+    reasons: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    ready: bool | None = None
     body: Mapping[str, object] = {}
     if fleet.target.router:
         url = fleet.target.router.rstrip("/")
@@ -61,7 +65,7 @@ def _declared(fleet: Fleet, body: Mapping[str, object]) -> list[tuple[str, str |
     """Workers named on the command line win; otherwise those that the router lists."""
     target = fleet.target
     if target.prefill or target.decode:
-        return [(url, PREFILL) for url in target.prefill] + [(url, DECODE) for url in target.decode]
+        return [*((url, PREFILL) for url in target.prefill), *((url, DECODE) for url in target.decode)]
     listed = body.get("workers")
     found: list[tuple[str, str | None]] = []
     for worker in listed if isinstance(listed, list) else []:

@@ -75,23 +75,32 @@ class _Announced(msgspec.Struct, frozen=True):
 
 
 @contextlib.contextmanager
-def embedded(recipe: Recipe, progress: Callable[[str], None], command: list[str] | None = None) -> Iterator[Running]:
-    """Start a fleet, yield where it is, and stop it: nothing of it survives this block, nor this process."""
+def embedded(
+    recipe: Recipe,
+    progress: Callable[[str], None],
+    command: Callable[[Path], list[str]] | None = None,
+    keys: Keys | None = None,
+) -> Iterator[Running]:
+    """Start a fleet, yield where it is, and stop it: nothing of it survives this block, nor this process.
+
+    Keys are fresh ones unless two are given. `command` gets the path to announce to; tests start something else.
+    """
     folder = Path(tempfile.mkdtemp(prefix="pagefence-"))
     announce, log = folder / "fleet.json", folder / "fleet.log"
-    keys = Keys(secrets.token_hex(16), secrets.token_hex(16))
+    if keys is None or not keys.two:
+        keys = Keys(secrets.token_hex(16), secrets.token_hex(16))
     child: subprocess.Popen[bytes] | None = None
     try:
         with log.open("wb") as stderr:
             parent = os.getpid()
             child = subprocess.Popen(
-                command or recipe.command(announce),
+                (command or recipe.command)(announce),
                 stdin=subprocess.DEVNULL,
                 stdout=stderr,
                 stderr=stderr,
                 env={**os.environ, "PAGEFENCE_API_KEYS": f"tenant-a={keys.a},tenant-b={keys.b}"},
                 start_new_session=True,
-                preexec_fn=lambda: die_with_parent(parent),
+                preexec_fn=lambda: die_with_parent(parent),  # noqa: PLW1509  (one system call, no lock, no import)
             )
         yield _wait(recipe, child, announce, log, keys, progress)
     finally:

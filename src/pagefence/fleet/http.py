@@ -1,4 +1,4 @@
-"""A fleet over HTTP. Every call has a deadline, no call raises for what the other side does, no redirect is followed."""
+"""A fleet over HTTP. Every call has a deadline, none raises for what the other side does, no redirect is followed."""
 
 from __future__ import annotations
 
@@ -126,13 +126,14 @@ class Fleet:
             return None
         return tuple(tokens)
 
-    async def complete(self, request: Request, tenant: str) -> Answer:
-        """Ask for one completion and read the answer to its end."""
+    async def complete(self, request: Request, tenant: str, timeout_s: float | None = None) -> Answer:
+        """Ask for one completion and read the answer to its end, within the deadline."""
+        limit = min(self.timeout_s, timeout_s or self.timeout_s)
         started = time.monotonic()
         reading = _Reading(request.stream)
         try:
             async with (
-                asyncio.timeout(self.timeout_s),
+                asyncio.timeout(limit),
                 self._client.stream(
                     "POST",
                     self._router() + "/v1/completions",
@@ -147,7 +148,7 @@ class Fleet:
                 else:
                     reading.whole(await _read(response), time.monotonic() - started)
         except TimeoutError:
-            reading.problem = f"no complete answer within {self.timeout_s:g} s"
+            reading.problem = f"no complete answer within {limit:g} s"
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             reading.problem = _why(error)
         return reading.answer(time.monotonic() - started)

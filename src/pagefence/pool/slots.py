@@ -71,7 +71,8 @@ class SlotPool(Generic[T]):
     @classmethod
     def of(cls, size: int) -> SlotPool[T]:
         """A pool of `size` free slots."""
-        return cls((_Slot[T](),) * size)
+        empty: _Slot[T] = _Slot()  # not _Slot[T](): on 3.11 a frozen slotted dataclass cannot be made through its alias
+        return cls((empty,) * size)
 
     def reserve(self, count: int = 1) -> tuple[SlotPool[T], tuple[Handle, ...]]:
         """Reserve `count` slots, all or none. Raises NoFreeSlot."""

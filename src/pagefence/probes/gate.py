@@ -20,8 +20,8 @@ def gate(facts: FleetFacts, headroom: float = HEADROOM, declared_pd: bool = Fals
     """Hold the figures of a fleet against the rules."""
     found: list[tuple[Check, Evidence | None]] = []
     context = _needed_context(facts)
-    for problem in facts.problems:
-        found.append(_bad("facts", facts.url, Kind.INCONCLUSIVE, problem, "Let the gate reach this address."))
+    reach = "Let the gate reach this address."
+    found += [_bad("facts", facts.url, Kind.INCONCLUSIVE, problem, reach) for problem in facts.problems]
     found += [_pool(node, context, headroom) for node in facts.nodes]
     found += _roles(facts, declared_pd)
     found += _contexts(facts)

@@ -1,14 +1,14 @@
 """Prompts of an exact number of tokens, saturated with one sentinel.
 
-The layout follows what surfaces: a nonce first (a cache hit on it would be a finding), then nothing but lines that carry
-the whole sentinel, so that every page holds it and no filler dictates the continuation. A line is about ten tokens,
-shorter than any page in use. The pages beyond the first matter most: the first is what the incident overwrote.
+The layout follows what surfaces: a nonce first (a cache hit on it would be a finding), then nothing but lines that
+carry the whole sentinel, so that every page holds it and no filler dictates the continuation. A line is about ten
+tokens, shorter than any page in use. The pages beyond the first matter most: the first is what the incident overwrote.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pagefence.probes.sentinel import Sentinel
 
@@ -23,7 +23,7 @@ Counter = Callable[[str], Awaitable[int | None]]
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A prompt and its length. `counted` is False when the fleet did not tell and `tokens` is an estimate."""
+    """A prompt and its length. `counted` is False when `tokens` is fitted to reported usage, not counted."""
 
     text: str
     tokens: int
@@ -35,38 +35,62 @@ def lay_out(nonce: str, sentinel: Sentinel, lines: int, pads: int, wording: str 
     return f"{nonce}{PAD * pads}\n{line * lines}{TAILS[wording]}"
 
 
-async def write(count: Counter, nonce: str, sentinel: Sentinel, tokens: int, wording: str = NEUTRAL) -> Prompt:
-    """The prompt of exactly `tokens` tokens, counted by the fleet's own tokenizer.
+@dataclass(frozen=True, slots=True)
+class Ruler:
+    """How prompts are measured: by the fleet's tokenizer, or fitted to the usage that it reports (not `exact`).
 
-    Measures the empty layout and one line, lays out as many lines as fit and fills the rest with single-token words;
-    then counts the whole and corrects. Where tokens merge across a join the correction settles it; where it does not,
-    the nearest length is returned with its true count.
+    `sizes` remembers, per wording, what the empty layout and one line took: a good first guess for the next prompt.
     """
-    base = await count(lay_out(nonce, sentinel, 0, 0, wording))
-    ten = await count(lay_out(nonce, sentinel, 10, 0, wording))
-    if base is None or ten is None:
-        return estimate(nonce, sentinel, tokens, wording)
-    line = max(1, round((ten - base) / 10))
+
+    count: Counter
+    exact: bool
+    sizes: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+
+async def write(ruler: Ruler, nonce: str, sentinel: Sentinel, tokens: int, wording: str = NEUTRAL) -> Prompt | None:
+    """The prompt of `tokens` tokens; None when the ruler gives no count.
+
+    Lays out as many lines as fit and fills the rest with single-token words; then counts the whole and corrects. Where
+    tokens merge across a join the correction settles it; where it does not, the nearest length comes with its count.
+    """
+    if wording not in ruler.sizes:
+        empty = await ruler.count(lay_out(nonce, sentinel, 0, 0, wording))
+        ten = await ruler.count(lay_out(nonce, sentinel, 10, 0, wording))
+        if empty is None or ten is None:
+            return None
+        ruler.sizes[wording] = (empty, max(1, round((ten - empty) / 10)))
+    base, line = ruler.sizes[wording]
     lines = max(1, (tokens - base) // line)
     pads = max(0, tokens - base - lines * line)
-    best = Prompt("", 0, True)
+    best: Prompt | None = None
     for _ in range(_TRIES):
         text = lay_out(nonce, sentinel, lines, pads, wording)
-        have = await count(text)
+        have = await ruler.count(text)
         if have is None:
-            return estimate(nonce, sentinel, tokens, wording)
-        if not best.text or abs(have - tokens) < abs(best.tokens - tokens):
-            best = Prompt(text, have, True)
+            return None
+        if best is None or abs(have - tokens) < abs(best.tokens - tokens):
+            best = Prompt(text, have, ruler.exact)
         if have == tokens:
             break
         pads += tokens - have
         while pads < 0 and lines > 1:
             lines, pads = lines - 1, pads + line
-        pads = max(0, pads)
+        more = max(0, pads // line - 1)  # a wrong guess of the line's size must not end as a page of padding
+        lines, pads = lines + more, max(0, pads - more * line)
     return best
 
 
-def estimate(nonce: str, sentinel: Sentinel, tokens: int, wording: str) -> Prompt:
-    """For a fleet that does not count tokens for us: about 1.35 tokens a word, and not to be relied on at a border."""
-    lines = max(1, round((tokens - 10) / 10.5))
-    return Prompt(lay_out(nonce, sentinel, lines, 0, wording), tokens, False)
+def pieces(text: str) -> int:
+    """Words and line ends: what a fitted count is proportional to."""
+    return len(text.split()) + text.count("\n")
+
+
+def fitted(short: tuple[str, int], long: tuple[str, int]) -> Counter:
+    """A count for a fleet that counts no tokens for us: a line through the usage that two of its answers reported."""
+    (few, few_tokens), (many, many_tokens) = short, long
+    slope = (many_tokens - few_tokens) / max(1, pieces(many) - pieces(few))
+
+    async def count(text: str) -> int | None:
+        return round(few_tokens + slope * (pieces(text) - pieces(few)))
+
+    return count

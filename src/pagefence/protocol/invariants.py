@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 
+from immutables import Map
+
 from pagefence.pool.pages import ConservationBroken, Lease, PagePool
 from pagefence.pool.slots import SlotState
 from pagefence.protocol import decode_state, prefill, router
@@ -68,9 +70,16 @@ class Violation(Exception):
         self.rule_id = rule_id
 
 
-def _require(truth: bool, rule_id: str, message: str) -> None:
+def _require(truth: bool, rule_id: str, message: str, *values: object) -> None:
+    """Raise Violation with `values` in the braces of `message`; they are rendered only then, for checks run often."""
     if not truth:
-        raise Violation(rule_id, message)
+        raise Violation(rule_id, message.format(*(_shown(value) for value in values)))
+
+
+def _shown(value: object) -> object:
+    if isinstance(value, set | list | Map):
+        return ", ".join(sorted(map(str, value))) or "none"
+    return value
 
 
 # --- what both legs share -----------------------------------------------------------------------------------------
@@ -86,21 +95,17 @@ def _check_pool(pool: PagePool) -> None:
 def _check_holding(pool: PagePool, holding: Iterable[Room]) -> None:
     """A rejected, ended or waiting room holds nothing; a room in any other phase holds its one lease."""
     owners, rooms = set(pool.leases), set[Hashable](holding)
-    _require(owners == rooms, "I3", f"leases of {_names(owners - rooms)} too many, of {_names(rooms - owners)} missing")
+    _require(owners == rooms, "I3", "leases of {} too many, of {} missing", owners - rooms, rooms - owners)
 
 
 def _check_waiting(waiting: tuple[Room, ...], in_phase: set[Room]) -> None:
     _require(len(set(waiting)) == len(waiting), "I5", "a room waits twice")
-    _require(set(waiting) == in_phase, "I3", f"queue {_names(waiting)}, rooms in phase waiting {_names(in_phase)}")
+    _require(set(waiting) == in_phase, "I3", "queue {}, rooms in phase waiting {}", waiting, in_phase)
 
 
 def _check_alive(members: Membership, rooms: Iterable[Room]) -> None:
     ended = [room for room in rooms if room.counter in members.over]
-    _require(not ended, "I5", f"{_names(ended)}: live and over at once")
-
-
-def _names(rooms: Iterable[object]) -> str:
-    return ", ".join(sorted(map(str, rooms))) or "none"
+    _require(not ended, "I5", "{}: live and over at once", ended)
 
 
 # --- decode -------------------------------------------------------------------------------------------------------
@@ -118,9 +123,9 @@ def check_decode(s: DecodeState) -> None:
     rows = [request.slot for request in s.requests.values() if request.slot is not None]
     _require(len(set(rows)) == len(rows), "I1", "two rooms share a row of the batch")
     taken = s.slots.count(SlotState.RESERVED) + s.slots.count(SlotState.VALID)
-    _require(taken == len(rows), "I6", f"{taken} rows taken, {len(rows)} owned")
+    _require(taken == len(rows), "I6", "{} rows taken, {} owned", taken, len(rows))
     for room, request in s.requests.items():
-        _require(request.offer.room == room, "I9", f"{room} is filed with the offer of {request.offer.room}")
+        _require(request.offer.room == room, "I9", "{} is filed with the offer of {}", room, request.offer.room)
         _check_row(s, room, request)
         if request.phase is not phases.WAITING:
             _check_lease(s, room, request, s.pool.lease_of(room))
@@ -130,36 +135,38 @@ def _check_row(s: DecodeState, room: Room, request: decode_state.Request) -> Non
     """A row is VALID exactly while its room is DECODING; a room that left, or has not arrived, has none."""
     phases = decode_state.Phase
     has_row = request.phase in (phases.RESERVED, phases.VERIFYING, phases.DECODING)
-    _require((request.slot is not None) == has_row, "I4", f"{room} is {request.phase}, row {request.slot}")
+    _require((request.slot is not None) == has_row, "I4", "{} is {}, row {}", room, request.phase, request.slot)
     if request.slot is None:
         return
     row = s.slots.slots[request.slot.index]
-    _require(row.generation == request.slot.generation, "I1", f"{room} holds a row of another tenancy")
+    _require(row.generation == request.slot.generation, "I1", "{} holds a row of another tenancy", room)
     valid = row.state is SlotState.VALID
-    _require(valid == (request.phase is phases.DECODING), "I4", f"{room} is {request.phase}, its row {row.state.value}")
-    _require(not valid or row.value == room, "I1", f"the row of {room} names {row.value}")
+    _require(
+        valid == (request.phase is phases.DECODING), "I4", "{} is {}, its row {}", room, request.phase, row.state.value
+    )
+    _require(not valid or row.value == room, "I1", "the row of {} names {}", room, row.value)
 
 
 def _check_lease(s: DecodeState, room: Room, request: decode_state.Request, lease: Lease) -> None:
     phases, offer, reservation = decode_state.Phase, request.offer, request.reservation
-    _require(lease.isolation_key == offer.isolation_key, "I7", f"{room}: lease of another isolation key")
-    _require(lease.quarantined == (request.phase is phases.QUARANTINED), "I6", f"{room}: {request.phase}, {lease}")
-    _require(reservation is not None, "I4", f"{room} holds pages and has no reservation")
+    _require(lease.isolation_key == offer.isolation_key, "I7", "{}: lease of another isolation key", room)
+    _require(lease.quarantined == (request.phase is phases.QUARANTINED), "I6", "{}: {}, {}", room, request.phase, lease)
+    _require(reservation is not None, "I4", "{} holds pages and has no reservation", room)
     assert reservation is not None
     prompt = lease.pages[: s.pool.pages_for(offer.prompt_tokens)]
-    _require(reservation.pages == prompt, "I1", f"{room}: reserved {reservation.pages}, leased {prompt}")
-    _require(reservation.prompt_tokens == offer.prompt_tokens, "I4", f"{room}: reserved for another prompt length")
+    _require(reservation.pages == prompt, "I1", "{}: reserved {}, leased {}", room, reservation.pages, prompt)
+    _require(reservation.prompt_tokens == offer.prompt_tokens, "I4", "{}: reserved for another prompt length", room)
     if request.phase in (phases.RESERVED, phases.VERIFYING):
-        _require(offer.prefill in lease.holders, "I2", f"{room}: prefill may write and is no holder")
+        _require(offer.prefill in lease.holders, "I2", "{}: prefill may write and is no holder", room)
     if request.phase is phases.QUARANTINED:
         dead = [h for h in lease.holders if isinstance(h, WorkerRef) and not s.members.is_alive(h)]
-        _require(bool(lease.holders), "I6", f"{room}: quarantined and nobody left to wait for")
-        _require(not dead, "I2", f"{room}: waits for {_names(dead)}, reaped long ago")
+        _require(bool(lease.holders), "I6", "{}: quarantined and nobody left to wait for", room)
+        _require(not dead, "I2", "{}: waits for {}, reaped long ago", room, dead)
     if request.phase is phases.DECODING:
         receipt = request.receipt
-        _require(receipt is not None and receipt.tokens == offer.prompt_tokens, "I6", f"{room}: tokens do not add up")
+        _require(receipt is not None and receipt.tokens == offer.prompt_tokens, "I6", "{}: tokens do not add up", room)
         filled = offer.prompt_tokens + max(request.emitted - 1, 0)
-        _require(lease.filled == filled, "I1", f"{room}: fill mark {lease.filled}, {filled} tokens written")
+        _require(lease.filled == filled, "I1", "{}: fill mark {}, {} tokens written", room, lease.filled, filled)
 
 
 # --- prefill ------------------------------------------------------------------------------------------------------
@@ -175,12 +182,12 @@ def check_prefill(s: PrefillState) -> None:
     _check_alive(s.members, s.requests)
     for room, request in s.requests.items():
         start = request.start
-        _require(start.room == start.reservation.room == room, "I9", f"{room} is filed with another room's start")
+        _require(start.room == start.reservation.room == room, "I9", "{} is filed with another room's start", room)
         marks = (request.landed, request.launched, request.computed, request.admitted.tokens)
-        _require(marks == tuple(sorted(marks)), "I6", f"{room}: landed, launched, computed, admitted = {marks}")
-        _require((request.receipt is not None) == (request.phase is phases.SENT), "I4", f"{room}: {request.phase}")
+        _require(marks == tuple(sorted(marks)), "I6", "{}: landed, launched, computed, admitted = {}", room, marks)
+        _require((request.receipt is not None) == (request.phase is phases.SENT), "I4", "{}: {}", room, request.phase)
         if request.phase is phases.SENT:
-            _require(request.landed == request.launched, "I2", f"{room}: receipt sent while writes are in flight")
+            _require(request.landed == request.launched, "I2", "{}: receipt sent while writes are in flight", room)
 
 
 # --- router -------------------------------------------------------------------------------------------------------
@@ -190,17 +197,17 @@ def check_router(s: RouterState) -> None:
     """Raise Violation unless tickets and rooms are one to one and every room still has the legs that it needs."""
     tickets = {request.submit.ticket: room for room, request in s.requests.items()}
     _require(len(tickets) == len(s.requests), "I5", "one ticket has two rooms")
-    _require(dict(s.rooms) == tickets, "I5", f"rooms by ticket {dict(s.rooms)}, requests {tickets}")
+    _require(dict(s.rooms) == tickets, "I5", "rooms by ticket {}, requests {}", dict(s.rooms), tickets)
     counters = {room.counter for room in s.requests}
     _require(len(counters) == len(s.requests), "I9", "two rooms share a counter")
     living = {up.worker for up in s.workers.values()}
     for room, request in s.requests.items():
-        _require(room.epoch == s.me.epoch and room.counter < s.counter, "I9", f"{room} was not minted here")
+        _require(room.epoch == s.me.epoch and room.counter < s.counter, "I9", "{} was not minted here", room)
         committed = request.phase is router.Phase.COMMITTED
-        _require(committed or request.emitted == 0, "I3", f"{room}: tokens before the commit")
-        _require(request.emitted <= request.submit.max_new_tokens, "I10", f"{room}: more tokens than asked for")
+        _require(committed or request.emitted == 0, "I3", "{}: tokens before the commit", room)
+        _require(request.emitted <= request.submit.max_new_tokens, "I10", "{}: more tokens than asked for", room)
         needed = {request.decode} if committed else {request.decode, request.prefill}
-        _require(needed <= living, "I5", f"{room} waits for {_names(needed - living)}, reaped")
+        _require(needed <= living, "I5", "{} waits for {}, reaped", room, needed - living)
 
 
 @dataclass(slots=True)
@@ -217,7 +224,7 @@ class Outcomes:
 
     def submitted(self, ticket: int) -> None:
         """A client asked. Raises Violation when the ticket was used before (I9)."""
-        _require(ticket not in self.open and ticket not in self.ended, "I9", f"ticket {ticket} is used twice")
+        _require(ticket not in self.open and ticket not in self.ended, "I9", "ticket {} is used twice", ticket)
         self.open.add(ticket)
         self.emitted[ticket] = ()
 
@@ -236,19 +243,21 @@ class Outcomes:
         ticket = effect.ticket
         alive = ticket in self.open
         if isinstance(effect, Begin):
-            _require(alive, "I5", f"ticket {ticket} begins after its outcome")
-            _require(ticket not in self.begun, "I5", f"ticket {ticket} begins twice")
+            _require(alive, "I5", "ticket {} begins after its outcome", ticket)
+            _require(ticket not in self.begun, "I5", "ticket {} begins twice", ticket)
             self.begun.add(ticket)
         elif isinstance(effect, Emit):
-            _require(alive, "I10", f"tokens for ticket {ticket} after its end")
-            _require(ticket in self.begun, "I3", f"tokens for ticket {ticket} before the commit")
+            _require(alive, "I10", "tokens for ticket {} after its end", ticket)
+            _require(ticket in self.begun, "I3", "tokens for ticket {} before the commit", ticket)
             self.emitted[ticket] += effect.token_ids
         else:
-            _require(alive, "I5", f"a second outcome for ticket {ticket}: {effect}")
+            _require(alive, "I5", "a second outcome for ticket {}: {}", ticket, effect)
             if isinstance(effect, End):
-                _require(ticket in self.begun, "I4", f"ticket {ticket} ends well and never began")
+                _require(ticket in self.begun, "I4", "ticket {} ends well and never began", ticket)
                 count = len(self.emitted[ticket])
-                _require(count == effect.completion_tokens, "I6", f"ticket {ticket}: {count} tokens sent, {effect}")
+                _require(
+                    count == effect.completion_tokens, "I6", "ticket {}: {} tokens sent, {}", ticket, count, effect
+                )
             self._end(ticket, effect)
 
     def _end(self, ticket: int, outcome: End | Refuse | None) -> None:
@@ -266,13 +275,13 @@ def check_rest(
     outcomes: Outcomes | None = None,
 ) -> None:
     """Raise Violation unless nothing is held anywhere and every client has its outcome. For a fleet at rest."""
-    _require(not router_state.requests, "I5", f"the router still has {_names(router_state.requests)}")
-    _require(outcomes is None or not outcomes.open, "I5", f"no outcome for {outcomes and sorted(outcomes.open)}")
+    _require(not router_state.requests, "I5", "the router still has {}", router_state.requests)
+    _require(outcomes is None or not outcomes.open, "I5", "no outcome for {}", outcomes and sorted(outcomes.open))
     workers: list[PrefillState | DecodeState] = [*prefills, *decodes]
     for s in workers:
         me, counts = s.members.me, s.pool.counts()
-        _require(not s.requests and not s.waiting, "I6", f"{me} still has {_names(s.requests)}")
-        _require(counts.leased == counts.quarantined == 0, "I6", f"{me}: {counts}")
+        _require(not s.requests and not s.waiting, "I6", "{} still has {}", me, s.requests)
+        _require(counts.leased == counts.quarantined == 0, "I6", "{}: {}", me, counts)
         if isinstance(s, DecodeState):
             held = s.slots.count(SlotState.RESERVED) + s.slots.count(SlotState.VALID)
-            _require(held == 0, "I6", f"{me}: {held} rows held")
+            _require(held == 0, "I6", "{}: {} rows held", me, held)

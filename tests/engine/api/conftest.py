@@ -25,8 +25,14 @@ def fleet(server: Running) -> Running:
     return server
 
 
-@pytest.fixture
-def ann(fleet: Running) -> Iterator[httpx.Client]:
+@pytest.fixture(scope="module")
+def client(server: Running) -> Iterator[httpx.Client]:
+    """One for the module: to make one costs more than a hundred requests."""
     headers = {"Authorization": f"Bearer {KEYS['ann']}"}
-    with httpx.Client(base_url=fleet.url, headers=headers, timeout=10) as client:
-        yield client
+    with httpx.Client(base_url=server.url, headers=headers, timeout=10) as made:
+        yield made
+
+
+@pytest.fixture
+def ann(fleet: Running, client: httpx.Client) -> httpx.Client:
+    return client

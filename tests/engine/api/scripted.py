@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import httpx
+
 from pagefence.engine.api.app import create_app
 from pagefence.engine.api.ports import Call, CallEvent, Job
 from pagefence.engine.api.serving import listening_socket, serve_in_thread
@@ -20,9 +22,13 @@ from pagefence.protocol.messages import ErrorInfo, FinishReason, Room
 MODEL = "scripted-1"
 CONTEXT = 2048
 VOCAB = 300
+MAX_BODY = 200_000
 TURN, END_OF_TURN = 256, 257
 KEYS = {"ann": "key-of-ann", "bob": "key-of-bob"}
 SECRET = b"a secret for tests"
+
+# Without TLS and without a key; one for all, because to make one costs more than a hundred requests.
+anybody = httpx.Client(verify=False, timeout=10)
 
 Pause = threading.Event
 Script = Callable[[Job], Sequence[CallEvent | Pause | Exception]]
@@ -146,8 +152,10 @@ class Running:
 
 
 @contextmanager
-def running(gateway: ScriptedGateway, tenants: Tenants | None = None, max_body_bytes: int = 200_000) -> Iterator[Running]:
-    app = create_app(gateway, ByteTokenizer(), tenants or two_tenants(), ByteText, max_body_bytes)
+def running(
+    gateway: ScriptedGateway, tenants: Tenants | None = None, tokenizer: ByteTokenizer | None = None
+) -> Iterator[Running]:
+    app = create_app(gateway, tokenizer or ByteTokenizer(), tenants or two_tenants(), ByteText, MAX_BODY)
     server = serve_in_thread(app, listening_socket("127.0.0.1", 0))
     try:
         yield Running(gateway, server.port, f"http://127.0.0.1:{server.port}")

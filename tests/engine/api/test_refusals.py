@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from .scripted import Running
+from .scripted import Running, anybody
 
 TEXT: dict[str, Any] = {"model": "scripted-1", "prompt": "hello"}
 CHAT: dict[str, Any] = {"model": "scripted-1", "messages": [{"role": "user", "content": "hello"}]}
@@ -184,18 +184,31 @@ def test_a_fleet_that_is_not_ready_says_why(ann: httpx.Client, fleet: Running) -
     refused(fleet, answer, "not_ready", None, 503)
     assert answer.headers["retry-after"].isdecimal()
     assert "pool of 1024" in error["message"]
-    ready = httpx.get(f"{fleet.url}/readyz")
+    ready = anybody.get(f"{fleet.url}/readyz")
     assert (ready.status_code, ready.json()) == (503, {"ready": False, "reasons": list(fleet.gateway.why_not)})
-    assert httpx.get(f"{fleet.url}/livez").status_code == 200
-    assert httpx.get(f"{fleet.url}/server_info").status_code == 200
+    assert anybody.get(f"{fleet.url}/livez").status_code == 200
+    assert anybody.get(f"{fleet.url}/server_info").status_code == 200
     assert ann.get("/v1/models").status_code == 200
 
 
 def test_neutral_values_ask_for_nothing(ann: httpx.Client, fleet: Running) -> None:
-    neutral = {"n": 1, "presence_penalty": 0, "frequency_penalty": 0.0, "user": "u", "stop": None, "seed": None,
-               "logit_bias": None, "stream": None, "stream_options": None, "max_tokens": None, "top_p": None}  # fmt: skip
+    neutral = {
+        "n": 1,
+        "presence_penalty": 0,
+        "frequency_penalty": 0.0,
+        "user": "u",
+        "top_k": -1,
+        "metadata": {"a": "b"},
+    }
+    neutral |= dict.fromkeys(["stop", "seed", "logit_bias", "stream", "stream_options", "max_tokens", "top_p"])
     assert post(ann, {**TEXT, **neutral, "best_of": 1, "echo": False, "suffix": None, "logprobs": None})[0].is_success
     chat = {"tools": None, "tool_choice": "auto", "logprobs": False, "response_format": {"type": "text"}, "store": None}
-    copied = {"role": "assistant", "content": "hi", "refusal": None, "tool_calls": None, "annotations": []}
+    copied: dict[str, Any] = {
+        "role": "assistant",
+        "content": "hi",
+        "refusal": None,
+        "tool_calls": None,
+        "annotations": [],
+    }
     answer, error = post(ann, {**CHAT, **neutral, **chat, "messages": [*CHAT["messages"], copied]})
     assert answer.is_success, error

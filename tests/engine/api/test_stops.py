@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from pagefence.engine.api.answer import Delta, Done, steps
 from pagefence.engine.api.stops import StopFilter
+from pagefence.protocol.effects import Emit, End
 
-from .scripted import ByteText, ScriptedCall, begin, emit, end
+from .scripted import ByteText, ScriptedCall, begin, emit
 
 texts = st.text(alphabet="abé", max_size=24)
 stop_lists = st.lists(st.text(alphabet="abé", min_size=1, max_size=4), max_size=4)
@@ -56,10 +57,12 @@ def test_nothing_goes_out_that_could_still_be_a_stop(split: tuple[str, list[str]
 def test_an_answer_counts_the_tokens_up_to_the_stop(text: str, sizes: list[int], stops: list[str]) -> None:
     """Tokens here are bytes: they cut characters too, and Emits carry several."""
     data = text.encode()
-    emits, rest = [], data
+    emits: list[Emit] = []
+    rest = data
     for size in sizes:
-        emits, rest = ([*emits, emit(rest[:size])], rest[size:]) if rest else (emits, rest)
-    call = ScriptedCall([begin(), *emits, *([emit(rest)] if rest else []), end_of(len(data))])
+        emits += [emit(rest[:size])] if rest else []
+        rest = rest[size:]
+    call = ScriptedCall([begin(), *emits, *([emit(rest)] if rest else []), End(1, "length", 7, len(data))])
 
     async def collect() -> tuple[str, Done]:
         out, done = "", None
@@ -77,10 +80,3 @@ def test_an_answer_counts_the_tokens_up_to_the_stop(text: str, sizes: list[int],
     if stopped:
         used = next(n for n in range(len(data) + 1) if cut_at_first_stop(data[:n].decode(errors="ignore"), stops)[1])
     assert done == Done("stop" if stopped else "length", 7, used)
-
-
-def end_of(completion: int):  # type: ignore[no-untyped-def]
-    class _Job:
-        token_ids = (0,) * 7
-
-    return end(_Job(), completion, "length")  # type: ignore[arg-type]

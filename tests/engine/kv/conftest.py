@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from pagefence.engine.kv.layout import Layout
+from pagefence.engine.kv.offer import SegmentServer, new_token
 from pagefence.engine.kv.segment import Segment
 
 # An odd payload (2 x 3 x 3 x 5 x 4 bytes is no multiple of 64), so that padding is under test too.
 SMALL = Layout(pages=8, page_size=3, layers=2, kv_heads=3, head_dim=5, dtype="float32")
+TOKEN = new_token()
 
 
 @pytest.fixture
@@ -29,3 +32,18 @@ def source() -> Iterator[Segment]:
         for page in range(4):
             made.payload(page)[:] = random.integers(1, 256, SMALL.payload_bytes, np.uint8)
         yield made
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A socket path in a directory of our own."""
+    directory = tmp_path / "private"
+    directory.mkdir(mode=0o700)
+    return directory / "kv"
+
+
+@pytest.fixture
+def server(path: Path, segment: Segment) -> Iterator[SegmentServer]:
+    """The segment, on offer."""
+    with SegmentServer(path, segment, TOKEN, epoch=11) as running:
+        yield running

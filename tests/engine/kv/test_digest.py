@@ -64,24 +64,25 @@ def test_the_digest_is_of_the_bytes_not_of_their_place_or_their_owner(source: Se
 def blocked_share(call: Callable[[], object]) -> float:
     """The longest stretch in which this thread stood still while another was inside `call`, as a share of the call."""
     entered, left = threading.Event(), threading.Event()
-    seconds = [0.0]
+    times: list[float] = []
 
     def work() -> None:
+        times.append(time.perf_counter())
         entered.set()
-        start = time.perf_counter()
         call()
-        seconds[0] = time.perf_counter() - start
+        times.append(time.perf_counter())
         left.set()
 
     thread = threading.Thread(target=work)
     thread.start()
     entered.wait()
-    longest, last = 0.0, time.perf_counter()
+    longest, last = 0.0, times[0]
     while not left.is_set():
         now = time.perf_counter()
         longest, last = max(longest, now - last), now
+    longest = max(longest, time.perf_counter() - last)
     thread.join()
-    return longest / seconds[0]
+    return longest / (times[1] - times[0])
 
 
 def test_digesting_leaves_the_interpreter_to_others() -> None:

@@ -3,68 +3,16 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
-import subprocess
-import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from pagefence.engine.kv.digest import page_digests
-from pagefence.engine.kv.frames import check, expect
 from pagefence.engine.kv.offer import NotPrivate, PeerRefused, SegmentServer, connect, new_token
 from pagefence.engine.kv.segment import Segment
-from pagefence.pool.pages import PageRef
-from pagefence.protocol.messages import Room
 
-from .conftest import SMALL
-
-TARGET = (PageRef(6, 1), PageRef(2, 5), PageRef(4, 3))
-TOKEN = new_token()
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    """A socket path in a directory of our own."""
-    directory = tmp_path / "private"
-    directory.mkdir(mode=0o700)
-    return directory / "kv"
-
-
-@pytest.fixture
-def server(path: Path, segment: Segment) -> Iterator[SegmentServer]:
-    """The segment, on offer."""
-    with SegmentServer(path, segment, TOKEN, epoch=11) as running:
-        yield running
-
-
-def start_peer(path: Path, token: bytes, seed: int = 5) -> subprocess.Popen[str]:
-    """Another process that maps the segment and writes TARGET."""
-    refs = [f"{page.index}@{page.generation}" for page in TARGET]
-    command = [sys.executable, str(Path(__file__).with_name("peer.py")), str(path), str(seed), *refs]
-    peer = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert peer.stdin is not None
-    peer.stdin.write(token.hex() + "\n")  # not an argument: those are for everybody to read
-    peer.stdin.flush()
-    return peer
-
-
-def line(peer: subprocess.Popen[str]) -> list[str]:
-    """What the peer reports."""
-    assert peer.stdout is not None
-    return peer.stdout.readline().split()
-
-
-def end(peer: subprocess.Popen[str]) -> None:
-    """Kill the peer as the supervisor would, and reap it."""
-    peer.send_signal(signal.SIGKILL)
-    assert peer.wait() == -signal.SIGKILL
-    for stream in (peer.stdin, peer.stdout):
-        assert stream is not None
-        stream.close()
+from .conftest import SMALL, TOKEN
 
 
 def say(path: Path, *packets: bytes) -> bytes:
@@ -78,37 +26,6 @@ def say(path: Path, *packets: bytes) -> bytes:
             return peer.recv(4096)
         except (BrokenPipeError, ConnectionResetError):
             return b""
-
-
-def test_another_process_writes_our_pages_while_we_do_nothing_and_its_death_leaves_nothing(
-    path: Path, server: SegmentServer, segment: Segment
-) -> None:
-    before = {entry.name for entry in Path("/dev/shm").iterdir() if "pagefence" in entry.name}
-    peer = start_peer(path, TOKEN)
-    epoch, *digests = line(peer)
-    assert int(epoch) == 11
-    assert check(segment, expect(TARGET, Room(1, 5, "peer"))) == []
-    assert len(check(segment, expect(TARGET, Room(1, 6, "peer")))) == len(TARGET)
-    assert [digest.hex() for digest in page_digests(segment, [page.index for page in TARGET])] == digests
-    segment.payload(2)[0] ^= 1
-    assert page_digests(segment, (2,))[0].hex() != digests[1]
-    end(peer)
-    assert not Path(f"/proc/{peer.pid}").exists()
-    assert {entry.name for entry in Path("/dev/shm").iterdir() if "pagefence" in entry.name} == before
-    assert segment.heads[6].any()  # what it wrote stays ours
-    with pytest.raises(PermissionError):
-        os.ftruncate(segment.fd, 0)
-
-
-def test_another_process_with_a_wrong_token_gets_nothing(path: Path, server: SegmentServer, segment: Segment) -> None:
-    peer = start_peer(path, new_token())
-    assert line(peer) == ["refused"]
-    end_code = peer.wait()
-    assert end_code == 0
-    assert not segment.heads.any()
-    for stream in (peer.stdin, peer.stdout):
-        assert stream is not None
-        stream.close()
 
 
 def test_bad_peers_are_refused_and_a_good_one_is_served_afterwards(path: Path, server: SegmentServer) -> None:
@@ -134,6 +51,16 @@ def test_a_peer_that_says_nothing_holds_up_the_others_for_a_second_only(path: Pa
 
 def test_a_peer_of_another_user_is_refused_even_with_the_token(path: Path, segment: Segment) -> None:
     with SegmentServer(path, segment, TOKEN, epoch=1, uid=os.getuid() + 1), pytest.raises(PeerRefused):
+        connect(path, TOKEN)
+
+
+def test_an_owner_of_another_user_does_not_get_to_see_the_token(
+    path: Path, server: SegmentServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect(path, TOKEN).close()
+    other = os.getuid() + 1
+    monkeypatch.setattr(os, "getuid", lambda: other)
+    with pytest.raises(PeerRefused, match="was not sent"):
         connect(path, TOKEN)
 
 

@@ -8,6 +8,8 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Literal
 
+from anyio.lowlevel import checkpoint
+
 from pagefence.engine.api.ports import Call, TextStream
 from pagefence.engine.api.problems import log_failure
 from pagefence.engine.api.stops import StopFilter
@@ -61,6 +63,8 @@ async def _steps(
     tokens = 0
     begun = False
     async for event in call.events():
+        # A long queue of events, with a client that takes nothing any more, would otherwise never let others run.
+        await checkpoint()
         if isinstance(event, Refuse):
             yield event.error
             return

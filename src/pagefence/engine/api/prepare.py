@@ -74,7 +74,13 @@ def prepare_tokenize(body: bytes, tokenizer: Tokenizer, limits: Limits) -> dict[
 
 
 def _prepared(
-    request: requests.Common, tokenizer: Tokenizer, isolation_key: str, *, ids: list[int], wanted: int, param: PromptParam
+    request: requests.Common,
+    tokenizer: Tokenizer,
+    isolation_key: str,
+    *,
+    ids: list[int],
+    wanted: int,
+    param: PromptParam,
 ) -> Prepared:
     sampling = SamplingParams(
         temperature=1.0 if request.temperature is None else request.temperature,
@@ -148,12 +154,12 @@ def _in_vocabulary(ids: list[int], vocab: int) -> list[int]:
     return ids
 
 
-def _biases(biases: dict[str, float], vocab: int) -> dict[int, float]:
+def _biases(biases: dict[str, float], vocab: int) -> tuple[tuple[int, float], ...]:
     """OpenAI's keys are token ids written as strings."""
-    result: dict[int, float] = {}
+    result: list[tuple[int, float]] = []
     for name, bias in biases.items():
         # Digits only and few of them: int() would take spaces, underscores, other scripts' digits, and any length.
         if not (name.isascii() and name.isdigit() and len(name) <= 9) or int(name) >= vocab:
             raise bad_value(f"'{name[:20]}' is not a token id of this model's vocabulary of {vocab}.", "logit_bias")
-        result[int(name)] = bias
-    return result
+        result.append((int(name), bias))
+    return tuple(result)

@@ -141,9 +141,7 @@ def config_from_folder(folder: Path) -> ModelConfig:
         raise ModelError(f"{folder / 'config.json'}: missing or wrong {error}.") from error
 
 
-def _rope_factors(
-    folder: Path, rope: Mapping[str, Any], theta: float, head_dim: int
-) -> tuple[float, ...] | None:
+def _rope_factors(folder: Path, rope: Mapping[str, Any], theta: float, head_dim: int) -> tuple[float, ...] | None:
     kind = rope.get("rope_type", rope.get("type", "default"))
     if kind == "default":
         return None
@@ -155,7 +153,7 @@ def _rope_factors(
     trained = float(rope["original_max_position_embeddings"])
 
     def divisor(pair: int) -> float:
-        turns = trained / (2 * math.pi * theta ** (2 * pair / head_dim))
+        turns: float = trained / (2 * math.pi * theta ** (2 * pair / head_dim))
         if turns > high:
             return 1.0
         if turns < low:

@@ -102,10 +102,11 @@ class Llama:
         qkv = F.linear(_rms_norm(hidden, layer.attn_norm, config.norm_eps), layer.qkv)
         heads = qkv.view(len(hidden), -1, config.head_dim)
         turned = config.heads + config.kv_heads  # queries and keys are turned, values are not
-        queries, keys = _rotate(heads[:, :turned], batch.cos, batch.sin).split([config.heads, config.kv_heads], 1)
+        rotated = _rotate(heads[:, :turned], batch.cos, batch.sin)
+        queries, keys = rotated[:, : config.heads], rotated[:, config.heads :]
         # [pages, slots, 2, kv_heads, head_dim]: one write for keys and values
         kv.transpose(1, 2)[batch.page, batch.slot] = torch.stack([keys, heads[:, turned:]], 1)
-        out = torch.empty_like(queries)
+        out = queries.new_empty(queries.shape)
         for read in batch.reads:
             out[read.rows] = _attend(queries[read.rows], kv, read)
         return F.linear(out.view(len(hidden), -1), layer.out)

@@ -64,8 +64,10 @@ class Tokenizer:
     def encode(self, text: str, add_special: bool = False, parse_special: bool = False) -> list[int]:
         """Token ids of `text`.
 
-        With `add_special` the ids begin with what the file asks for (a BOS token, say). With `parse_special` the
-        names of control tokens in the text become those tokens: only for text that no client wrote.
+        A byte for which the vocabulary has no token is dropped, as by the original tokenizer (the embedded model lacks
+        six control characters and the planes of Unicode from 4 on). With `add_special` the ids begin with what the
+        file asks for (a BOS token, say; nothing in the embedded model). With `parse_special` the names of control
+        tokens in the text become those tokens: only for text that no client wrote.
         """
         ids = self._segments(text) if parse_special else self._plain(text)
         return [*self._prefix, *ids] if add_special else ids

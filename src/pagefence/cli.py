@@ -1,0 +1,189 @@
+"""The command line: parse, call, print, exit. Thin; a run itself is in `session`."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pagefence import __version__
+from pagefence.engine.command import serve
+from pagefence.options import Usage, build
+from pagefence.probes import PROBES
+from pagefence.verdict.decide import EXIT_INCONCLUSIVE, EXIT_INTERRUPTED, EXIT_USAGE
+
+app = typer.Typer(
+    name="pagefence",
+    help="Keeps tenants apart in shared LLM inference, and proves it.\n\n"
+    "Exit codes: 0 clean, 1 violation (LEAK, CORRUPT, FAIL), 2 usage, 3 inconclusive, 130 interrupted.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Urls = Annotated[list[str] | None, typer.Argument(metavar="[URL]", help="The router. Without it: an embedded fleet.")]
+Router = Annotated[str | None, typer.Option("--router", help="The router; the same as URL.")]
+Prefill = Annotated[list[str] | None, typer.Option("--prefill", help="A prefill worker. Repeat for each.")]
+Decode = Annotated[list[str] | None, typer.Option("--decode", help="A decode worker. Repeat for each.")]
+Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds that one answer may take.")]
+Seed = Annotated[int | None, typer.Option("--seed", help="Repeats a run. Default: a fresh one, shown in the report.")]
+Json = Annotated[str | None, typer.Option("--json", metavar="FILE", help="JSON report; - for standard output.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask before sending prompts to a fleet that is not ours.")]
+Fault = Annotated[str | None, typer.Option("--fault", help="Embedded fleet: with this fault of the lab switched on.")]
+Guards = Annotated[
+    str | None, typer.Option("--guards", help="With --fault: on, off, or names; no-NAME leaves one out.")
+]
+Model = Annotated[str | None, typer.Option("--model", help="Embedded fleet: a known name, GGUF file or folder.")]
+Headroom = Annotated[float, typer.Option("--headroom", min=1.0, help="The pool must cover context x this (I8).")]
+Thorough = Annotated[bool, typer.Option("--thorough", help="Embedded fleet: context 8192 instead of 2048.")]
+Keep = Annotated[bool, typer.Option("--keep", help="Embedded fleet: leave it up after the report, until Ctrl-C.")]
+KeysFile = Annotated[
+    Path | None,
+    typer.Option("--keys-file", help="PAGEFENCE_KEY_A=... and PAGEFENCE_KEY_B=..., instead of the environment."),
+]
+
+
+@app.command()
+def verify(
+    url: Urls = None,
+    router: Router = None,
+    prefill: Prefill = None,
+    decode: Decode = None,
+    timeout: Timeout = 120.0,
+    seed: Seed = None,
+    json: Json = None,
+    yes: Yes = False,
+    fault: Fault = None,
+    guards: Guards = None,
+    model: Model = None,
+    headroom: Headroom = 1.25,
+    thorough: Thorough = False,
+    keep: Keep = False,
+    keys_file: KeysFile = None,
+) -> None:
+    """Run all probes against a fleet and give a verdict with its evidence.
+
+    Examples:
+
+    pagefence verify                                   an embedded fleet on a small real model
+
+    pagefence verify --fault stub-transfer --guards off     see the incident being caught
+
+    PAGEFENCE_KEY_A=... PAGEFENCE_KEY_B=... pagefence verify https://router.example
+    """
+    _go("verify", PROBES, locals())
+
+
+@app.command()
+def gate(
+    url: Urls = None,
+    router: Router = None,
+    prefill: Prefill = None,
+    decode: Decode = None,
+    timeout: Timeout = 120.0,
+    json: Json = None,
+    fault: Fault = None,
+    guards: Guards = None,
+    model: Model = None,
+    headroom: Headroom = 1.25,
+    thorough: Thorough = False,
+    keys_file: KeysFile = None,
+) -> None:
+    """Hold the live figures of every node against the rules. Sends no prompt.
+
+    Example: pagefence gate http://router:8000 --prefill http://p0:9000 --decode http://d0:9001
+    """
+    _go("gate", ("gate",), locals())
+
+
+@app.command()
+def canary(
+    url: Urls = None,
+    router: Router = None,
+    prefill: Prefill = None,
+    decode: Decode = None,
+    timeout: Timeout = 120.0,
+    seed: Seed = None,
+    json: Json = None,
+    yes: Yes = False,
+    fault: Fault = None,
+    guards: Guards = None,
+    model: Model = None,
+    thorough: Thorough = False,
+    keep: Keep = False,
+    keys_file: KeysFile = None,
+) -> None:
+    """Tenant A plants words on every page, tenant B reads: does any answer hold another's words, or lose its own?
+
+    Example: PAGEFENCE_KEY_A=... PAGEFENCE_KEY_B=... pagefence canary http://router:8000 --yes
+    """
+    _go("canary", ("canary",), locals())
+
+
+app.command("serve")(serve)
+
+
+def _version(value: bool) -> None:
+    if value:
+        print(f"pagefence {__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show it and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+def _go(command: str, probes: tuple[str, ...], given: dict[str, object]) -> None:
+    from pagefence.session import conduct
+
+    raise typer.Exit(conduct(build(command, probes, given, os.environ)))
+
+
+def run(application: typer.Typer, arguments: Sequence[str], obj: object = None) -> int:
+    """Run a command and return its exit code. A mistake of the user is one line; an internal error is 3, never 1."""
+    from pagefence.fleet.embedded import CouldNotStart
+    from pagefence.session import Declined
+    from pagefence.verdict.report import CannotWrite
+
+    try:
+        code = application(args=list(arguments), obj=obj, standalone_mode=False, prog_name="pagefence")
+        return code if isinstance(code, int) else 0
+    except (KeyboardInterrupt, typer.Abort):
+        return _say("interrupted", EXIT_INTERRUPTED)
+    except (Usage, CannotWrite) as error:
+        return _say(str(error), EXIT_USAGE)
+    except (CouldNotStart, Declined) as error:
+        return _say(str(error), EXIT_INCONCLUSIVE)
+    except Exception as error:
+        shown = getattr(error, "format_message", None)  # what the parser raises, wherever its classes live
+        if callable(shown):
+            return _say(f"{shown()} (--help shows the flags)", EXIT_USAGE)
+        if os.environ.get("PAGEFENCE_DEBUG"):
+            traceback.print_exc()
+        return _say(
+            f"internal error: {type(error).__name__}: {error} (PAGEFENCE_DEBUG=1 shows where)", EXIT_INCONCLUSIVE
+        )
+
+
+def _say(message: str, code: int) -> int:
+    print(f"pagefence: {message}", file=sys.stderr)
+    return code
+
+
+def main() -> None:
+    """The `pagefence` command."""
+    sys.exit(run(app, sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()

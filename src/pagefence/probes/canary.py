@@ -1,0 +1,203 @@
+"""The canary: tenant A plants sentinels, tenant B reads. Two questions of every answer, reported apart.
+
+Confidentiality: does it hold words that only another request had? Integrity (own recall): does it hold the words of its
+own prompt? Own recall needs no victim and no luck, and it is the positive control: a model that does not give back its
+own words could not have shown anybody else's, so a clean result without it means nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from pagefence.fleet import Limits
+from pagefence.probes.boundary import details, unanswered
+from pagefence.probes.evidence import Check, Evidence, Kind, ProbeResult
+from pagefence.probes.plan import CANARY, Plan, Purpose
+from pagefence.probes.run import Outcome
+from pagefence.probes.sentinel import Sighting, coincidence, scan
+
+NAME = CANARY
+CONTROLS_NEEDED = 0.75
+_CACHE_TOLERANCE = 32  # tokens that the nonce and a shared word may match by accident
+
+
+def judge(plan: Plan, outcomes: Iterable[Outcome], limits: Limits) -> ProbeResult:
+    """Everything that was seen, tested for foreign words first, own words second."""
+    ran = list(outcomes)
+    mine = [o for o in ran if o.shot.probe == NAME]
+    controls = [o for o in mine if o.shot.purpose is Purpose.CONTROL and o.answer.answered]
+    readers = [o for o in mine if o.shot.reads]
+    planted = [o for o in ran if o.shot.plants and o.answer.answered]
+    held = sum(o.recalled for o in controls)
+    usable = bool(controls) and held >= CONTROLS_NEEDED * len(controls)
+
+    evidence = [e for o in ran for e in _leaks(plan, o, limits, ran)]
+    leaking = {str(e.details["request"]) for e in evidence}
+    for outcome in readers:
+        evidence += _integrity(outcome, limits, usable)
+    evidence += _grouped([o for o in mine if not o.answer.answered], limits)
+    evidence += _cache_hits(mine, limits) if plan.fresh else []
+    if not usable:
+        what = (
+            f"positive control {held}/{len(controls)}: this fleet does not give back its own words, so nothing is shown"
+        )
+        evidence.append(_doubt(what, "Use a model and a wording that repeat their prompt."))
+    if not planted:
+        evidence.append(_doubt("nothing was planted, so no reader could have shown it", "See why planting failed."))
+    legal = [o for o in readers if o.shot.purpose is Purpose.READ and o.answer.answered]
+    shown = [a for o in readers for a in o.answers if a.answered] if planted and usable else []
+    scanned = [(a.text, o.shot.sentinel) for o in ran for a in o.answers if a.text]
+    return ProbeResult(
+        name=NAME,
+        checks=_rows(readers, leaking, controls, planted),
+        evidence=tuple(evidence),
+        shown=len(shown),
+        refused=sum(o.answer.refused_as_too_long for o in readers),
+        controls=(held + sum(o.recalled for o in legal), len(controls) + len(legal)),
+        coincidence=coincidence(scanned, len(plan.shots)),
+        finished=len(mine) == sum(s.probe == NAME for s in plan.shots),
+    )
+
+
+def _doubt(what: str, remedy: str) -> Evidence:
+    return Evidence(Kind.INCONCLUSIVE, NAME, "control", "", what, remedy=remedy)
+
+
+def _leaks(plan: Plan, outcome: Outcome, limits: Limits, ran: Sequence[Outcome]) -> list[Evidence]:
+    found = []
+    best: dict[str, tuple[Sighting, str]] = {}
+    for answer in outcome.answers:
+        for sighting in scan(answer.text, plan.sentinels, outcome.shot.sentinel):
+            if sighting.proof:
+                best[sighting.sentinel.owner] = (sighting, answer.text)
+    by_id = {o.shot.id: o for o in ran}
+    for owner, (sighting, text) in best.items():
+        planter = by_id.get(owner)
+        planted, words = sighting.sentinel, str(sighting.sentinel)
+        same = planted.tenant == outcome.shot.tenant
+        whose = f"another request of tenant {planted.tenant.upper()}" if same else f"tenant {planted.tenant.upper()}"
+        part = "all of" if sighting.whole else f"{len(sighting.shards)} parts of"
+        what = (
+            f"tenant {outcome.shot.tenant.upper()}'s HTTP {outcome.answer.status} answer to "
+            f"{outcome.prompt.tokens:,} tokens holds {part} the words of {whose}: {words!r}"
+        )
+        found.append(
+            Evidence(
+                Kind.LEAK,
+                NAME,
+                "foreign-words",
+                outcome.shot.id,
+                what,
+                "I10" if same else "I1",
+                remedy="Stop the fleet. Attention reads pages that were not written for this request.",
+                details=details(outcome, limits)
+                | {
+                    "planted_words": list(planted.words),
+                    "planted_by": f"tenant {planted.tenant}",
+                    "planted_in": owner,
+                    "planted_prompt_tokens": planter.prompt.tokens if planter else None,
+                    "read_by": f"tenant {outcome.shot.tenant}",
+                    "answer": text[:600],
+                    "marked": mark(text[:600], sighting),
+                    "whole": sighting.whole,
+                    "shards": [" ".join(s) for s in sighting.shards],
+                },
+            )
+        )
+    return found
+
+
+def mark(text: str, sighting: Sighting) -> str:
+    """The text with the planted words in brackets."""
+    words = sighting.sentinel.words if sighting.whole else {w for s in sighting.shards for w in s}
+    pattern = "|".join(sorted(map(re.escape, words), key=len, reverse=True))
+    return re.sub(rf"\b({pattern})\b", r"«\1»", text, flags=re.IGNORECASE)
+
+
+def _integrity(outcome: Outcome, limits: Limits, usable: bool) -> list[Evidence]:
+    answer, shot = outcome.answer, outcome.shot
+    if not answer.answered:
+        return []
+    where, what = shot.id, None
+    if outcome.prompt.counted and answer.prompt_tokens not in (None, outcome.prompt.tokens):
+        what = f"sent {outcome.prompt.tokens:,} prompt tokens, the answer was made from {answer.prompt_tokens:,}"
+    elif usable and not outcome.recalled:
+        limit = "within" if shot.within else "over"
+        what = (
+            f"own recall lost: the answer to {outcome.prompt.tokens:,} tokens ({limit} the limit), "
+            f"all of them {str(shot.sentinel)!r}, does not hold these words"
+        )
+    if what is None:
+        return []
+    more: dict[str, object] = {"own_words": list(shot.sentinel.words), "answer": answer.text[:600]}
+    more |= {"token_banned": list(outcome.ban)} | details(outcome, limits)
+    remedy = "The answer was not made from its prompt. Compare the tokens of prefill and decode for this length."
+    return [Evidence(Kind.CORRUPT, NAME, "own-recall", where, what, "I1", None, remedy, more)]
+
+
+def _grouped(outcomes: Sequence[Outcome], limits: Limits) -> list[Evidence]:
+    """What was no answer, merged by reason; a rightful refusal is none of it."""
+    groups: dict[tuple[Kind, str], tuple[Evidence, list[str]]] = {}
+    for outcome in outcomes:
+        if outcome.answer.refused_as_too_long and not outcome.shot.within:
+            continue
+        kind, what, rule, guard = unanswered(outcome) or _odd(outcome)
+        key = (kind, f"{rule} {guard} {outcome.answer.status} {re.sub(r'[0-9]+', '#', what)[:60]}")
+        remedy = "The guard held; remove the fault behind it. Do not deploy." if guard else "See the fleet's own log."
+        first = Evidence(kind, NAME, "answer", outcome.shot.id, what, rule, guard, remedy, details(outcome, limits))
+        groups.setdefault(key, (first, []))[1].append(outcome.shot.id)
+    return [
+        Evidence(e.kind, e.probe, e.check, e.where, e.what, e.rule, e.guard, e.remedy, {**e.details, "requests": ids})
+        for e, ids in groups.values()
+    ]
+
+
+def _odd(outcome: Outcome) -> tuple[Kind, str, str | None, str | None]:
+    answer = outcome.answer
+    said = answer.error.message[:160] if answer.error else "no message"
+    if answer.refused_as_too_long and not outcome.prompt.counted:
+        return Kind.INCONCLUSIVE, f"refused at a length that was estimated: {said}", None, None
+    if answer.refused_as_too_long:
+        return Kind.FAIL, f"within the reported limit but HTTP {answer.status}: {said}", "I8", None
+    if answer.begun:
+        return Kind.INCONCLUSIVE, f"the answer broke off: {said}", "I5", None
+    return Kind.INCONCLUSIVE, f"no answer: HTTP {answer.status}, {said}", None, None
+
+
+def _cache_hits(outcomes: Sequence[Outcome], limits: Limits) -> list[Evidence]:
+    """Every prompt begins with a fresh nonce: pages of it cannot have been computed before."""
+    found = []
+    for outcome in outcomes:
+        cached = outcome.answers[0].cached_tokens or 0
+        if cached > _CACHE_TOLERANCE:
+            what = f"{cached} tokens of a prompt that begins with a fresh nonce came from a cache"
+            found.append(
+                Evidence(Kind.FAIL, NAME, "cache", outcome.shot.id, what, "I7", details=details(outcome, limits))
+            )
+    return found
+
+
+def _rows(
+    readers: Sequence[Outcome], leaking: set[str], controls: Sequence[Outcome], planted: Sequence[Outcome]
+) -> tuple[Check, ...]:
+    over = [o for o in readers if o.shot.purpose is Purpose.READ_OVER]
+    legal = [o for o in readers if o.shot.purpose is Purpose.READ]
+    held = sum(o.recalled for o in controls)
+    rows = [
+        Check("planted", "tenant A", f"{len(planted)} prompts, {sum(o.prompt.tokens for o in planted):,} tokens"),
+        Check("controls", "before planting", f"own recall {held}/{len(controls)}"),
+    ]
+    for name, group in (("over the limits", over), ("within the limits", legal)):
+        answered = [o for o in group if o.answer.answered]
+        foreign = sum(o.shot.id in leaking for o in group)
+        again = sum(o.first is not None for o in answered)
+        refused = sum(o.answer.refused_as_too_long for o in group)
+        text = f"{len(group)} readers, {refused} refused, {len(answered)} answered"
+        if answered:
+            text += f": own recall {sum(o.recalled for o in answered)}/{len(answered)}, foreign words in {foreign}"
+        text += f", {again} repeated" if again else ""
+        lost = any(not o.recalled for o in answered)
+        kind = Kind.LEAK if foreign else Kind.CORRUPT if lost else None
+        rows.append(Check("readers", name, text, kind))
+    return tuple(rows)

@@ -1,0 +1,193 @@
+"""Carry out a plan: write the prompts, send the shots wave by wave, repeat what degenerated."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from pagefence.fleet import Answer, Fleet, Request
+from pagefence.probes.plan import CANARY, Plan, Purpose, Shot, Wave
+from pagefence.probes.prompt import Counter as Count
+from pagefence.probes.prompt import Prompt, Ruler, fitted, lay_out, write
+from pagefence.probes.sentinel import degenerate, look, scan
+
+_RETRIES = 4
+_LONGEST_WAIT_S = 10.0
+_REFUSAL_S = 30.0  # what is refused needs no compute, so it has a shorter deadline
+_PATIENCE = 3  # this many silent or saturated answers for one purpose, and the rest of its shots are not asked
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One shot and what came back. `first` is the answer that was repeated because it degenerated or lost its words."""
+
+    shot: Shot
+    prompt: Prompt
+    answer: Answer
+    body: Mapping[str, object]
+    ban: tuple[int, ...] = ()
+    first: Answer | None = None
+
+    @property
+    def recalled(self) -> bool:
+        """Own recall: the answer holds the words of its own prompt."""
+        return look(self.answer.text, self.shot.sentinel).proof
+
+    @property
+    def answers(self) -> tuple[Answer, ...]:
+        return (self.answer,) if self.first is None else (self.first, self.answer)
+
+
+@dataclass(slots=True)
+class Log:
+    """What happened so far; it is there to be reported when a run is interrupted."""
+
+    plan: Plan | None = None
+    outcomes: list[Outcome] = field(default_factory=list)
+    prompt_tokens: int = 0
+    new_tokens: int = 0
+    requests: int = 0
+    complete: bool = False
+    lost: Counter[Purpose] = field(default_factory=Counter)
+
+    def spend(self, shot: Shot, answer: Answer) -> None:
+        self.requests += 1
+        if answer.status is None or (answer.status in (429, 503) and not answer.contained):
+            self.lost[shot.purpose] += 1
+        self.prompt_tokens += answer.prompt_tokens or 0
+        self.new_tokens += answer.completion_tokens or 0
+
+
+Progress = Callable[[str, int, int], None]
+
+
+async def execute(fleet: Fleet, plan: Plan, log: Log, progress: Progress) -> None:
+    """Run every wave; the next one begins when the last shot of this one has its answer."""
+    log.plan = plan
+    total = len(plan.shots)
+    ruler = await _ruler(fleet, plan.shots[0])
+    for wave in plan.waves:
+        progress(wave.title, len(log.outcomes), total)
+        await _wave(fleet, plan, wave, log, progress, ruler)
+    log.complete = True
+
+
+async def _wave(fleet: Fleet, plan: Plan, wave: Wave, log: Log, progress: Progress, ruler: Ruler) -> None:
+    room = _Room(wave.room)
+
+    async def one(shot: Shot) -> None:
+        prompt = await write(ruler, shot.nonce, shot.sentinel, shot.tokens, shot.wording)
+        if prompt is None:
+            answer = Answer(None, problem="the fleet stopped to count tokens for us", stream=shot.stream)
+            log.outcomes.append(Outcome(shot, Prompt("", shot.tokens, False), answer, {}))
+            return
+        async with room.of(shot.tokens + shot.max_tokens):
+            outcome = await _shoot(fleet, plan, shot, prompt, log)
+        log.outcomes.append(outcome)
+        progress(wave.title, len(log.outcomes), len(plan.shots))
+
+    async with asyncio.TaskGroup() as group:
+        for shot in wave.shots:
+            group.create_task(one(shot))
+
+
+async def _ruler(fleet: Fleet, shot: Shot) -> Ruler:
+    count = _counter(fleet, shot.tenant)
+    if await count("one two") is not None:
+        return Ruler(count, True)
+    measured = []
+    for lines in (2, 12):
+        text = lay_out(shot.nonce[::-1], shot.sentinel, lines, 0)
+        answer = await fleet.complete(Request(text, 1), shot.tenant)
+        if answer.prompt_tokens is None:
+            return Ruler(count, False)
+        measured.append((text, answer.prompt_tokens))
+    return Ruler(fitted(*measured), False)
+
+
+def _counter(fleet: Fleet, tenant: str) -> Count:
+    async def count(text: str) -> int | None:
+        tokens = await fleet.tokenize(text, tenant)
+        return None if tokens is None else len(tokens)
+
+    return count
+
+
+async def _shoot(fleet: Fleet, plan: Plan, shot: Shot, prompt: Prompt, log: Log) -> Outcome:
+    request = Request(prompt.text, shot.max_tokens, shot.temperature, shot.seed, shot.stream)
+    if log.lost[shot.purpose] >= _PATIENCE:
+        answer = Answer(
+            None, problem=f"not asked: {_PATIENCE} others ({shot.purpose}) had no answer", stream=shot.stream
+        )
+        return Outcome(shot, prompt, answer, request.body(fleet.model))
+    answer = await _ask(fleet, request, shot, log)
+    outcome = Outcome(shot, prompt, answer, request.body(fleet.model))
+    if not _worth_repeating(plan, outcome):
+        return outcome
+    ban = await _to_ban(fleet, answer.text, shot.tenant) if degenerate(answer.text) else ()
+    again = replace(request, ban=ban, temperature=0.0, seed=request.seed ^ 1)
+    second = await _ask(fleet, again, shot, log)
+    if ban and second.status == 400:  # this fleet takes no logit_bias
+        again = replace(again, ban=())
+        second = await _ask(fleet, again, shot, log)
+    return replace(outcome, answer=second, body=again.body(fleet.model), ban=ban, first=answer)
+
+
+def _worth_repeating(plan: Plan, outcome: Outcome) -> bool:
+    """An answer that lost its own words and shows nobody else's yet gets one more try, greedy."""
+    shot, answer = outcome.shot, outcome.answer
+    if shot.probe != CANARY or shot.plants or not answer.answered or outcome.recalled:
+        return False
+    return not any(s.proof for s in scan(answer.text, plan.sentinels, shot.sentinel))
+
+
+async def _to_ban(fleet: Fleet, text: str, tenant: str) -> tuple[int, ...]:
+    """The token that the answer consists of."""
+    tokens = await fleet.tokenize(text, tenant)
+    return (Counter(tokens).most_common(1)[0][0],) if tokens else ()
+
+
+async def _ask(fleet: Fleet, request: Request, shot: Shot, log: Log) -> Answer:
+    """Ask; where the fleet is saturated, wait as it says and ask again a few times."""
+    deadline = None if shot.within else _REFUSAL_S
+    for _ in range(_RETRIES):
+        answer = await fleet.complete(request, shot.tenant, deadline)
+        saturated = answer.status in (429, 503) and not answer.contained and answer.retry_after_s is not None
+        if not saturated:
+            log.spend(shot, answer)
+            return answer
+        await asyncio.sleep(min(_LONGEST_WAIT_S, max(0.1, answer.retry_after_s or 0.0)))
+    answer = await fleet.complete(request, shot.tenant, deadline)
+    log.spend(shot, answer)
+    return answer
+
+
+class _Room:
+    """Lets shots run together as long as their tokens fit; one that never fits runs alone."""
+
+    def __init__(self, tokens: int) -> None:
+        self.tokens = tokens
+        self.taken = 0
+        self.changed = asyncio.Condition()
+
+    def of(self, tokens: int) -> _Place:
+        return _Place(self, tokens)
+
+
+class _Place:
+    def __init__(self, room: _Room, tokens: int) -> None:
+        self.room = room
+        self.tokens = tokens
+
+    async def __aenter__(self) -> None:
+        room = self.room
+        async with room.changed:
+            await room.changed.wait_for(lambda: room.taken == 0 or room.taken + self.tokens <= room.tokens)
+            room.taken += self.tokens
+
+    async def __aexit__(self, *_: object) -> None:
+        async with self.room.changed:
+            self.room.taken -= self.tokens
+            self.room.changed.notify_all()

@@ -1,0 +1,148 @@
+"""One run of `verify`, `gate` or `canary`, from its options to its exit code: start or find the fleet, ask, report."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import shlex
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from rich.prompt import Confirm
+
+from pagefence.fleet import Fleet, Keys, Target
+from pagefence.fleet.embedded import Recipe, Running, embedded
+from pagefence.probes import Config, Examination, examine
+from pagefence.ticker import Ticker
+from pagefence.verdict.decide import EXIT_INCONCLUSIVE, decide
+from pagefence.verdict.repeat import save
+from pagefence.verdict.report import Run, as_json, check_writable, write_atomically
+from pagefence.verdict.terminal import show
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line asked for, checked."""
+
+    command: str
+    probes: tuple[str, ...]
+    target: Target | None
+    keys: Keys = field(default_factory=Keys)
+    recipe: Recipe = field(default_factory=Recipe)
+    timeout_s: float = 120.0
+    seed: int | None = None
+    headroom: float = 1.25
+    json: str | None = None
+    yes: bool = False
+    keep: bool = False
+    again: str | None = None
+
+
+class Declined(Exception):
+    """The user did not want the cost."""
+
+
+def conduct(options: Options) -> int:
+    """Do the run and return the exit code. Raises CannotWrite, CouldNotStart and Declined, each with its message."""
+    if options.json not in (None, "-"):
+        check_writable(Path(str(options.json)))
+    human = _console(stderr=options.json == "-")
+    seed = options.seed if options.seed is not None else secrets.randbelow(2**31)
+    config = Config(options.probes, seed, options.headroom, _declared_pd(options), options.seed is None)
+    examination = Examination(config)
+    started = time.monotonic()
+    interrupted = False
+    with contextlib.ExitStack() as stack, _terminated_is_interrupted():
+        target, keys, running = options.target, options.keys, None
+        try:
+            with Ticker(_console(stderr=True)) as ticker:
+                if target is None:
+                    running = stack.enter_context(embedded(options.recipe, ticker, keys=options.keys))
+                    target, keys = running.target, running.keys
+                asyncio.run(_examine(target, keys, options, examination, ticker))
+        except KeyboardInterrupt:
+            interrupted = True
+        results = examination.results()
+        verdict = decide(results, interrupted)
+        beside = Path(options.json) if options.json not in (None, "-") else None
+        run = Run(
+            command=options.command,
+            examination=examination,
+            verdict=verdict,
+            results=results,
+            seconds=time.monotonic() - started,
+            keys=keys,
+            interrupted=interrupted,
+            again=f"{options.again} --seed {seed}" if options.again else None,
+            repeats=save(examination, results, beside),
+        )
+        show(run, human)
+        if options.json == "-":
+            sys.stdout.buffer.write(as_json(run))
+            sys.stdout.flush()
+        elif options.json is not None:
+            write_atomically(Path(options.json), as_json(run))
+        if options.keep and running is not None and not interrupted:
+            _keep(running, human)
+    return verdict.exit_code
+
+
+async def _examine(target: Target, keys: Keys, options: Options, examination: Examination, ticker: Ticker) -> None:
+    def announce(line: str) -> None:
+        ticker.say(line)
+        if options.target is not None and not options.yes and sys.stdin.isatty():
+            with ticker.paused():
+                if not Confirm.ask(f"Send this to {target.router}?", default=True, console=_console(stderr=True)):
+                    raise Declined("nothing was asked; --yes skips the question")
+
+    async with Fleet(target, keys, options.timeout_s) as fleet:
+        await examine(fleet, examination, ticker, announce)
+
+
+def _declared_pd(options: Options) -> bool:
+    return options.target is None or bool(options.target.prefill or options.target.decode)
+
+
+def _console(stderr: bool) -> Console:
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() or "COLUMNS" in os.environ else 120
+    return Console(stderr=stderr, width=width, highlight=False)
+
+
+@contextlib.contextmanager
+def _terminated_is_interrupted() -> Iterator[None]:
+    """SIGTERM ends a run as Ctrl-C does, so that a fleet of ours is stopped then too."""
+    before = signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _keep(running: Running, console: Console) -> None:
+    """Leave the embedded fleet up until Ctrl-C, so that the curl lines of the report can be used. Keys go to a file."""
+    with tempfile.TemporaryDirectory(prefix="pagefence-keys-") as folder:
+        path = Path(folder) / "keys.env"
+        path.touch(mode=0o600)
+        path.write_text(
+            f"export PAGEFENCE_KEY_A={shlex.quote(running.keys.a or '')}\n"
+            f"export PAGEFENCE_KEY_B={shlex.quote(running.keys.b or '')}\n"
+        )
+        console.print(f"\nThe fleet stays at {running.target.router} until Ctrl-C. Its keys: . {path}", soft_wrap=True)
+        with contextlib.suppress(KeyboardInterrupt):
+            while True:
+                time.sleep(3600)
+
+
+def inconclusive(message: str) -> int:
+    """Say in one line why nothing could be asked."""
+    print(f"pagefence: {message}", file=sys.stderr)
+    return EXIT_INCONCLUSIVE

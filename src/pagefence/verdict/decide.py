@@ -1,0 +1,98 @@
+"""From evidence to one verdict. There is no bare "pass": CLEAN carries its number, and silence is INCONCLUSIVE."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pagefence.probes.evidence import Evidence, Kind, ProbeResult
+from pagefence.verdict.statistics import upper_bound
+
+CLEAN = "CLEAN"
+EXIT_CLEAN, EXIT_VIOLATION, EXIT_USAGE, EXIT_INCONCLUSIVE, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
+_VIOLATIONS = (Kind.LEAK, Kind.CORRUPT, Kind.FAIL)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The name that decides, every name that occurred in order of precedence, and the sentence that says why."""
+
+    name: str
+    occurred: tuple[str, ...]
+    sentence: str
+    exit_code: int
+    probes: int = 0
+    bound: float | None = None
+    controls: tuple[int, int] = (0, 0)
+
+    @property
+    def headline(self) -> str:
+        """LEAK and CORRUPT are two questions with two answers, so they are said together."""
+        loud = [k for k in self.occurred if k in (Kind.LEAK, Kind.CORRUPT)]
+        return " and ".join(loud) or self.name
+
+    @property
+    def besides(self) -> tuple[str, ...]:
+        return tuple(k for k in self.occurred if k not in self.headline.split(" and "))
+
+
+def decide(results: Sequence[ProbeResult], interrupted: bool = False) -> Verdict:
+    """LEAK before CORRUPT before FAIL before INCONCLUSIVE before CLEAN. Interrupted, the exit code says only that."""
+    evidence = [e for r in results for e in r.evidence]
+    doubts = _doubts(results)
+    kinds = {e.kind for e in evidence} | ({Kind.INCONCLUSIVE} if doubts else set())
+    occurred = tuple(k for k in Kind if k in kinds)
+    shown = sum(r.shown for r in results)
+    controls = (sum(r.controls[0] for r in results), sum(r.controls[1] for r in results))
+    bound = upper_bound(shown) if shown else None
+    if occurred:
+        name, sentence = str(occurred[0]), _why(occurred[0], evidence, doubts)
+        code = EXIT_VIOLATION if occurred[0] in _VIOLATIONS else EXIT_INCONCLUSIVE
+    else:
+        name, sentence, code = CLEAN, _clean(results, shown, controls), EXIT_CLEAN
+    return Verdict(
+        name, occurred or (CLEAN,), sentence, EXIT_INTERRUPTED if interrupted else code, shown, bound, controls
+    )
+
+
+def _doubts(results: Sequence[ProbeResult]) -> list[str]:
+    """What keeps a run without findings from being clean."""
+    doubts = [f"{r.name} did not finish" for r in results if not r.finished]
+    if not results:
+        doubts.append("no probe ran")
+    for result in results:
+        looked = result.checks or result.evidence
+        if not looked and result.finished:
+            doubts.append(f"{result.name} checked nothing")
+        if result.name == "canary" and result.finished and not result.shown and not result.evidence:
+            doubts.append("no answer could have shown anything")
+    return doubts
+
+
+def _clean(results: Sequence[ProbeResult], shown: int, controls: tuple[int, int]) -> str:
+    if shown:
+        return (
+            f"no leak in {shown} probes; 95 % upper bound on the rate p <= {upper_bound(shown):.3f}; "
+            f"positive control {controls[0]}/{controls[1]}"
+        )
+    held = sum(len(r.checks) for r in results)
+    names = " and ".join(r.name for r in results)
+    return f"{held}/{held} checks of {names} hold; nothing was asked that could have shown a leak (n = 0, p <= 1)"
+
+
+def _why(kind: Kind, evidence: Sequence[Evidence], doubts: Sequence[str]) -> str:
+    mine = [e for e in evidence if e.kind is kind]
+    if kind is Kind.LEAK:
+        return mine[0].what + _more(mine)
+    if kind is Kind.CORRUPT:
+        return "answers were made from something else than their prompts: " + mine[0].what + _more(mine)
+    if kind is Kind.FAIL:
+        guarded = [e for e in mine if e.guard]
+        first = guarded[0] if guarded else mine[0]
+        rule = f" (rule {first.rule})" if first.rule else ""
+        return first.what + rule + _more(mine)
+    return (mine[0].what + _more(mine)) if mine else "; ".join(doubts)
+
+
+def _more(found: Sequence[Evidence]) -> str:
+    return f" (and {len(found) - 1} more)" if len(found) > 1 else ""

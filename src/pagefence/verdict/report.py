@@ -1,0 +1,147 @@
+"""The JSON report. What is in it is a contract: a change that a reader can notice raises `SCHEMA_VERSION`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from pagefence import __version__
+from pagefence.fleet import FleetFacts, Keys
+from pagefence.probes import Evidence, Examination, ProbeResult
+from pagefence.verdict.decide import Verdict
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """How to see a finding again. `answer` is the file with the request body that `read` sends."""
+
+    read: str
+    plant: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Everything a report is made of."""
+
+    command: str
+    examination: Examination
+    verdict: Verdict
+    results: tuple[ProbeResult, ...]
+    seconds: float
+    keys: Keys
+    interrupted: bool = False
+    again: str | None = None
+    repeats: Mapping[str, Repeat] = field(default_factory=dict)
+
+    def repeat_of(self, evidence: Evidence) -> Repeat | None:
+        return self.repeats.get(str(evidence.details.get("request")))
+
+
+def as_json(run: Run) -> bytes:
+    """The whole report, keys redacted."""
+    verdict, log = run.verdict, run.examination.log
+    document: dict[str, object] = {
+        "schema_version": SCHEMA_VERSION,
+        "tool": "pagefence",
+        "version": __version__,
+        "command": run.command,
+        "verdict": verdict.name,
+        "verdicts": list(verdict.occurred),
+        "sentence": verdict.sentence,
+        "exit_code": verdict.exit_code,
+        "interrupted": run.interrupted,
+        "n": verdict.probes,
+        "upper_bound_95": verdict.bound,
+        "controls": {"held": verdict.controls[0], "asked": verdict.controls[1]},
+        "seed": run.examination.config.seed,
+        "repeat": run.again,
+        "cost": {
+            "requests": log.requests,
+            "prompt_tokens": log.prompt_tokens,
+            "new_tokens": log.new_tokens,
+            "seconds": round(run.seconds, 2),
+        },
+        "fleet": _fleet(run.examination.facts),
+        "probes": [_probe(r) for r in run.results],
+        "evidence": [_evidence(e, run.repeat_of(e)) for r in run.results for e in r.evidence],
+    }
+    text = msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+    return run.keys.redact(text).encode() + b"\n"
+
+
+def _fleet(facts: FleetFacts | None) -> object:
+    if facts is None:
+        return None
+    plain = asdict(facts)
+    plain["guards"] = dict(facts.guards)
+    return plain
+
+
+def _probe(result: ProbeResult) -> dict[str, object]:
+    return {
+        "name": result.name,
+        "finished": result.finished,
+        "kinds": sorted({str(e.kind) for e in result.evidence}),
+        "shown": result.shown,
+        "refused": result.refused,
+        "controls": {"held": result.controls[0], "asked": result.controls[1]},
+        "coincidence": result.coincidence,
+        "checks": [
+            {"id": c.id, "where": c.where, "text": c.text, "kind": None if c.kind is None else str(c.kind)}
+            for c in result.checks
+        ],
+    }
+
+
+def _evidence(evidence: Evidence, repeat: Repeat | None) -> dict[str, object]:
+    return {
+        "kind": str(evidence.kind),
+        "probe": evidence.probe,
+        "check": evidence.check,
+        "where": evidence.where,
+        "what": evidence.what,
+        "rule": evidence.rule,
+        "guard": evidence.guard,
+        "remedy": evidence.remedy,
+        "details": dict(evidence.details),
+        "repeat": None if repeat is None else {"plant": repeat.plant, "read": repeat.read},
+    }
+
+
+class CannotWrite(Exception):
+    """The report has no place to go; said before the run, when it costs nothing."""
+
+
+def check_writable(path: Path) -> None:
+    """Find out now whether `path` can be replaced at the end. Leaves nothing behind."""
+    if path.is_dir():
+        raise CannotWrite(f"{path} is a folder, not a file")
+    try:
+        handle, name = tempfile.mkstemp(prefix=".pagefence-", dir=path.parent)
+    except OSError as error:
+        raise CannotWrite(f"cannot write to {path}: {error.strerror or error}") from None
+    os.close(handle)
+    Path(name).unlink()
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """The file is the old one or the new one, never a half."""
+    try:
+        handle, name = tempfile.mkstemp(prefix=".pagefence-", dir=path.parent)
+        with contextlib.closing(os.fdopen(handle, "wb")) as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary = Path(name)
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    except OSError as error:
+        raise CannotWrite(f"cannot write to {path}: {error.strerror or error}") from None

@@ -1,0 +1,142 @@
+"""The report for a person: the verdict and its one sentence first, then what was checked, found, and is to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.markup import escape
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from pagefence.probes import Check, Evidence, Kind, ProbeResult
+from pagefence.verdict.decide import CLEAN, Verdict
+from pagefence.verdict.report import Run
+
+_COLOUR = {"LEAK": "red", "CORRUPT": "red", "FAIL": "red", "INCONCLUSIVE": "yellow", CLEAN: "green"}
+_SHOWN = 3
+
+
+def show(run: Run, console: Console) -> None:
+    """Print the whole report."""
+    console.print()
+    console.print(_banner(run.verdict, run.interrupted))
+    for result in run.results:
+        if result.checks:
+            console.print(_table(result))
+    for kind in Kind:
+        _findings(run, kind, console)
+    console.print(_cost(run))
+    console.print(_next(run))
+
+
+def _banner(verdict: Verdict, interrupted: bool) -> Panel:
+    colour = _COLOUR[verdict.name]
+    title = verdict.headline + (f" (also {', '.join(verdict.besides)})" if verdict.besides else "")
+    text = Text(verdict.sentence)
+    if interrupted:
+        text = Text("Interrupted; this is what was seen until then. ", style="bold") + text
+    return Panel(text, title=f"[bold]{escape(title)}[/]", title_align="left", border_style=colour, padding=(0, 1))
+
+
+def _table(result: ProbeResult) -> Table:
+    table = Table(title=result.name, title_justify="left", title_style="bold", box=None, padding=(0, 1), pad_edge=False)
+    table.add_column("", width=1, no_wrap=True)
+    table.add_column("check", no_wrap=True, style="dim")
+    table.add_column("where", overflow="fold")
+    table.add_column("found", overflow="fold", ratio=1)
+    for check in _folded(result.checks):
+        mark, colour = _mark(check)
+        table.add_row(
+            Text(mark, style=colour), check.id, check.where, Text(check.text, style=colour if check.kind else "")
+        )
+    return table
+
+
+def _mark(check: Check) -> tuple[str, str]:
+    if check.kind is None:
+        return "+", "green"
+    return ("?", "yellow") if check.kind is Kind.INCONCLUSIVE else ("!", "red")
+
+
+def _folded(checks: Sequence[Check]) -> list[Check]:
+    """Refusals that are all alike say the same thing many times; one row does."""
+    refused = [c for c in checks if c.kind is None and c.text.startswith("refused")]
+    if len(refused) < 4:
+        return list(checks)
+    first, last = refused[0].where.split(" tokens")[0], refused[-1].where.split(" tokens")[0]
+    row = Check("border", f"{first} to {last} tokens", f"{len(refused)} of {len(refused)} refused before any body byte")
+    return [c for c in checks if c not in refused] + [row]
+
+
+def _findings(run: Run, kind: Kind, console: Console) -> None:
+    found = [e for r in run.results for e in r.evidence if e.kind is kind]
+    for evidence in found[:_SHOWN]:
+        console.print(_finding(evidence))
+        repeat = run.repeat_of(evidence)
+        for word, line in (("plant ", repeat.plant), ("repeat", repeat.read)) if repeat is not None else ():
+            if line is not None:
+                console.print(Text(f"  {word} {line}", style="cyan"), soft_wrap=True)
+    if len(found) > _SHOWN:
+        console.print(
+            Text(f"... and {len(found) - _SHOWN} more {kind} findings (all are in the --json report)", style="dim")
+        )
+
+
+def _finding(evidence: Evidence) -> Panel:
+    body = Text(evidence.what)
+    names = [f"rule {evidence.rule}" if evidence.rule else "", f"guard {evidence.guard}" if evidence.guard else ""]
+    said = [name for name in names if name]
+    if said:
+        body.append(f"\n{', '.join(said)}", style="bold")
+    details = evidence.details
+    if "planted_words" in details:
+        words = details["planted_words"]
+        planted = " ".join(str(w) for w in words) if isinstance(words, list) else ""
+        body.append(f"\nplanted by {details['planted_by']}: ")
+        body.append(planted, style="bold red")
+        body.append(
+            f"\nHTTP {details['status']} answer to {details['read_by']}, "
+            f"{details['prompt_tokens_sent']} prompt tokens:\n"
+        )
+        body.append_text(_marked(str(details["marked"]).strip()))
+    elif evidence.check == "own-recall" and details.get("answer"):
+        body.append("\nanswer: ", style="dim")
+        body.append(repr(str(details["answer"])[:160]), style="dim")
+    if evidence.remedy:
+        body.append(f"\nto do: {evidence.remedy}", style="italic")
+    title = f"{evidence.kind} {evidence.probe}" + (f" {evidence.where}" if evidence.where else "")
+    return Panel(body, title=escape(title), title_align="left", border_style=_COLOUR[evidence.kind], padding=(0, 1))
+
+
+def _marked(text: str) -> Text:
+    """Words between the marks in red; the marks stay, for a terminal without colour."""
+    shown = Text()
+    for i, part in enumerate(text.replace("»", "«").split("«")):
+        shown.append(f"«{part}»" if i % 2 else part, style="bold red" if i % 2 else "")
+    return shown
+
+
+def _cost(run: Run) -> Text:
+    log = run.examination.log
+    text = f"\n{log.requests} requests, {log.prompt_tokens:,} prompt tokens, {log.new_tokens:,} new tokens"
+    text += f", {run.seconds:.1f} s"
+    chances = [r.coincidence for r in run.results if r.coincidence is not None]
+    if chances:
+        text += f"; chance that foreign words are a coincidence <= {max(chances):.1g}"
+    return Text(text, style="dim")
+
+
+def _next(run: Run) -> Text:
+    advice = {
+        "LEAK": "Stop the fleet: one tenant can read another's text.",
+        "CORRUPT": "Do not deploy: answers are not made from their prompts.",
+        "FAIL": "Do not deploy: a rule is broken, see above.",
+        "INCONCLUSIVE": "Nothing is proven, so do not deploy on it. Remove what kept the probes from an answer.",
+        CLEAN: "Nothing was found by this many probes. More of them lower the bound.",
+    }[run.verdict.name]
+    text = Text(f"next: {advice}", style="bold")
+    if run.again:
+        text.append(f"\nagain: {run.again}", style="cyan")
+    return text

@@ -1,0 +1,135 @@
+"""What an operator meets: Ctrl-C, kill -9 of the router, a port in use, a missing model, bad flags."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.e2e.fleets import Fleet, descendants, gone, serving
+
+SERVE = (sys.executable, "-m", "pagefence", "serve")
+
+
+def run_serve(*flags: str, keys: str = "a=secret-key", **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run `serve` to its end and keep what it says."""
+    env = {**os.environ, "PAGEFENCE_API_KEYS": keys, **environment}
+    return subprocess.run([*SERVE, *flags], env=env, capture_output=True, text=True, timeout=60, check=False)
+
+
+def run_dirs() -> set[Path]:
+    return set(Path(tempfile.gettempdir()).glob("pagefence-run-*"))
+
+
+def segments() -> set[str]:
+    return set(os.listdir("/dev/shm"))
+
+
+def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
+    folders, shared = run_dirs(), segments()
+    with serving(tmp_path, "--kv-pool-tokens", "2560") as fleet:
+        family = descendants(fleet.process.pid)
+        assert len(family) >= 3, "the workers are not children of the router"
+        port = int(fleet.router.rsplit(":", 1)[1])
+        fleet.process.send_signal(signal.SIGINT)
+        assert fleet.process.wait(15) == 130
+        assert gone(family)
+    with socket.socket() as again:
+        again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        again.bind(("127.0.0.1", port))
+    assert run_dirs() <= folders
+    assert segments() <= shared
+
+
+@pytest.mark.parametrize("delay", [0.1, 1.0, 2.5])
+def test_ctrl_c_while_it_starts_leaves_nothing_behind(delay: float) -> None:
+    folders = run_dirs()
+    env = {**os.environ, "PAGEFENCE_API_KEYS": "a=secret-key"}
+    process = subprocess.Popen([*SERVE, "--port", "0", "--kv-pool-tokens", "2560"], env=env, stderr=subprocess.PIPE)
+    time.sleep(delay)
+    family = descendants(process.pid)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=15)
+    assert b"Traceback" not in said, said.decode()
+    assert gone(family)
+    assert run_dirs() <= folders
+
+
+def test_kill_9_of_the_router_takes_the_workers_along_and_the_next_start_sweeps_its_folder(tmp_path: Path) -> None:
+    with serving(tmp_path, "--kv-pool-tokens", "2560") as fleet:
+        family = descendants(fleet.process.pid)
+        fleet.process.kill()
+        assert gone(family), "a worker outlived the router"
+    stale = run_dirs()
+    assert stale, "the test is void: kill -9 should have left the folder"
+    with serving(tmp_path, "--kv-pool-tokens", "2560"):
+        assert not stale & run_dirs()
+
+
+def test_a_port_in_use_is_one_clear_line(fleet: Fleet) -> None:
+    port = fleet.router.rsplit(":", 1)[1]
+    ended = run_serve("--port", port)
+    assert ended.returncode == 2
+    assert f"127.0.0.1:{port}" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--model", "/nowhere/model.gguf"), "/nowhere/model.gguf"),
+        (("--page-size", "0"), "--page-size"),
+        (("--context", "one"), "--context"),
+        (("--dtype", "float8"), "--dtype"),
+        (("--no-such-flag",), "--no-such-flag"),
+        (("--chunk-tokens", "100"), "--chunk-tokens"),
+        (("--host", "0.0.0.0", "--open"), "loopback"),
+    ],
+)
+def test_a_mistake_is_one_clear_line(flags: tuple[str, ...], said: str) -> None:
+    keys = "" if "--open" in flags else "a=secret-key"
+    ended = run_serve("--port", "0", *flags, keys=keys)
+    assert ended.returncode == 2
+    assert said in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_no_memory_for_one_page_is_one_clear_line() -> None:
+    import resource
+
+    command = [*SERVE, "--port", "0", "--kv-pool-tokens", "2560"]
+    env = {**os.environ, "PAGEFENCE_API_KEYS": "a=secret-key"}
+    limit = 64 << 20
+    ended = subprocess.run(
+        command,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+    )
+    assert ended.returncode not in (0, 1)
+    assert "Traceback" not in ended.stderr
+    assert "bytes" in ended.stderr
+
+
+def test_a_pool_below_the_context_never_becomes_ready_and_says_why(tmp_path: Path) -> None:
+    with serving(tmp_path, "--context", "2048", "--prefill-pool-tokens", "1024", wait_ready=False) as fleet:
+        answer = httpx.get(f"{fleet.router}/readyz")
+        assert answer.status_code == 503
+        assert "1024" in answer.text
+        assert "prefill" in answer.text
+        assert fleet.worker_info("prefill")["max_total_num_tokens"] == 1024
+        with fleet.client() as client:
+            refused = client.post("/v1/completions", json={"model": "smol", "prompt": "hi", "max_tokens": 1})
+        assert refused.status_code == 503
+        assert fleet.worker_info("prefill")["computed_tokens"] == 0

@@ -1,0 +1,222 @@
+"""A page-exact toy fleet over real HTTP, with the bugs that probes must see.
+
+Its "model" copies: asked to go on, it repeats the line that fills most of what it can read. What it can read is the
+pages that decode holds for the request, so a page that nobody wrote still holds its last tenant's tokens. The pool is
+a LIFO free list and pages are not cleared. A token is a word, a mark or a line end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+PAGE = 16
+KEYS = ("key-a-123456", "key-b-654321")
+
+
+def tokens_of(text: str) -> list[str]:
+    return re.findall(r"[A-Za-z0-9]+|\n|[^\w\s]", text)
+
+
+@dataclass
+class Toy:
+    """One world. `bug` names what is wrong with it; `calls` counts prompts, to prove that none was sent."""
+
+    bug: str = ""
+    context: int = 512
+    prefill_pool: int = 640
+    decode_pool: int = 640
+    ready: bool = True
+    count_tokens: bool = True
+    info: dict[str, object] = field(default_factory=dict)
+    calls: list[int] = field(default_factory=list)
+    url: str = ""
+
+    def __post_init__(self) -> None:
+        self.free = list(range(self.decode_pool // PAGE))
+        self.memory = [[""] * PAGE for _ in self.free]
+
+    @property
+    def longest(self) -> int:
+        return min(self.context, self.prefill_pool, self.decode_pool) - 6
+
+    def leaves(self, tokens: list[str], new: int, length: int) -> list[str]:
+        """Lease pages, write what prefill sends, read all that was leased, release. What attention sees comes back."""
+        pages = [self.free.pop() for _ in range(-(-(length + new) // PAGE))]
+        for i, token in enumerate(tokens):
+            self.memory[pages[i // PAGE]][i % PAGE] = token
+        seen = [self.memory[pages[i // PAGE]][i % PAGE] for i in range(length)]
+        self.free.extend(reversed(pages))
+        return seen
+
+    def answer(self, prompt: str, new: int) -> tuple[str, int]:
+        """The text and the prompt tokens that the answer reports."""
+        tokens = tokens_of(prompt)
+        length = len(tokens)
+        if self.bug == "truncates" and length > 100:
+            tokens = tokens[-100:]
+            return copy(tokens, new), len(tokens)
+        if self.bug == "forgets" or (self.bug == "forgets-long" and length > 200):
+            return " ".join(["the"] * new), length
+        if length > self.longest and self.bug == "stub":
+            return copy(self.leaves(["<s>"], new, length), new), length
+        if self.bug == "accepts" or length <= self.longest:
+            if length > self.longest:
+                return copy(tokens, new), length
+            return copy(self.leaves(tokens, new, length), new), length
+        raise AssertionError("refused before")
+
+
+def copy(seen: list[str], new: int) -> str:
+    """The line that is seen most often, again and again."""
+    lines = Counter(" ".join(seen).split("\n"))
+    line = max(lines, key=lambda text: (lines[text], len(text))) if lines else "the"
+    words = (f"{line.strip()} \n " * (new + 1)).split(" ")[:new]
+    return " ".join(words)
+
+
+def application(toy: Toy) -> Starlette:
+    def node(role: str) -> Any:
+        pool = toy.prefill_pool if role == "prefill" else toy.decode_pool
+
+        async def endpoint(request: Request) -> Response:
+            body: dict[str, object] = {
+                "engine": "pagefence",
+                "version": "0.1.0",
+                "disaggregation_mode": role,
+                "max_total_num_tokens": pool,
+                "max_req_input_len": min(toy.context, pool) - 6,
+                "page_size": PAGE,
+                "context_length": toy.context,
+                "kv_bytes_per_token": 100,
+            }
+            return JSONResponse(body | toy.info)
+
+        return endpoint
+
+    async def router_info(request: Request) -> Response:
+        workers = [{"name": r, "role": r, "url": f"{toy.url}/{r}", "alive": True} for r in ("prefill", "decode")]
+        return JSONResponse(
+            {
+                "engine": "pagefence",
+                "role": "router",
+                "model_name": "toy",
+                "context_length": toy.context,
+                "max_req_input_len": toy.longest,
+                "ready": toy.ready,
+                "reasons": [] if toy.ready else ["I8: a pool is below context x headroom"],
+                "guards": {"readiness": True},
+                "workers": workers,
+            }
+        )
+
+    async def models(request: Request) -> Response:
+        return JSONResponse({"object": "list", "data": [{"id": "toy", "max_model_len": toy.context}]})
+
+    async def readyz(request: Request) -> Response:
+        return JSONResponse({"ready": toy.ready, "reasons": []}, 200 if toy.ready else 503)
+
+    async def tokenize(request: Request) -> Response:
+        if not toy.count_tokens:
+            return JSONResponse({"detail": "Not Found"}, 404)
+        tokens = tokens_of((await request.json())["prompt"])
+        return JSONResponse({"tokens": [hash(t) % 9973 for t in tokens], "count": len(tokens)})
+
+    def error(status: int, message: str, **fields: object) -> Response:
+        return JSONResponse({"error": {"message": message, "type": "server_error", "code": None, **fields}}, status)
+
+    async def completions(request: Request) -> Response:
+        body = await request.json()
+        if request.headers.get("authorization", "").removeprefix("Bearer ") not in KEYS:
+            return error(401, "bad key", type="invalid_request_error", code="invalid_api_key")
+        length, new = len(tokens_of(body["prompt"])), body["max_tokens"]
+        toy.calls.append(length)
+        if not toy.ready:
+            return error(503, "not ready", code="not_ready")
+        over = length > toy.longest or length + new > toy.context
+        if over and toy.bug == "hangs":
+            await asyncio.sleep(60)
+        if over and toy.bug == "guarded":
+            fields = {"type": "isolation_error", "code": "handoff_refused", "rule": "I4", "guard": "handoff-check"}
+            return error(502, "1 page came, 8 were reserved", **fields)
+        if over and toy.bug == "late-error" and body.get("stream"):
+            return StreamingResponse(_late(length, toy), media_type="text/event-stream")
+        if over and toy.bug == "bad-error":
+            return error(500, "assertion failed")
+        if over and (length + new > toy.context or toy.bug not in ("stub", "accepts")):
+            said = f"This model's maximum context length is {toy.context} tokens. You sent {length}."
+            return error(400, said, type="invalid_request_error", code="context_length_exceeded")
+        text, counted = toy.answer(body["prompt"], new)
+        usage = {"prompt_tokens": counted, "completion_tokens": new, "total_tokens": counted + new}
+        if not body.get("stream"):
+            return JSONResponse({"choices": [{"text": text, "finish_reason": "length"}], "usage": usage})
+        return StreamingResponse(_events(text, usage, toy), media_type="text/event-stream")
+
+    return Starlette(
+        routes=[
+            Route("/server_info", router_info),
+            Route("/v1/models", models),
+            Route("/readyz", readyz),
+            Route("/tokenize", tokenize, methods=["POST"]),
+            Route("/v1/completions", completions, methods=["POST"]),
+            Route("/prefill/server_info", node("prefill")),
+            Route("/decode/server_info", node("decode")),
+        ]
+    )
+
+
+async def _events(text: str, usage: dict[str, int], toy: Toy) -> AsyncIterator[str]:
+    for word in re.findall(r"\S+\s*|\s+", text):
+        yield f"data: {json.dumps({'choices': [{'text': word, 'finish_reason': None}]})}\n\n"
+    if toy.bug == "dies":
+        return
+    yield f"data: {json.dumps({'choices': [], 'usage': usage})}\n\n"
+    yield "data: [DONE]\n\n"
+
+
+async def _late(length: int, toy: Toy) -> AsyncIterator[str]:
+    said = f"maximum context length is {toy.longest}, you sent {length}"
+    yield f"data: {json.dumps({'error': {'message': said, 'type': 'BadRequestError', 'code': 400}})}\n\n"
+    yield "data: [DONE]\n\n"
+
+
+@contextlib.contextmanager
+def served(application: Any) -> Iterator[str]:
+    """Serve an ASGI application on a free port in a thread; yields its URL."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        server = uvicorn.Server(
+            uvicorn.Config(application, log_level="error", lifespan="off", timeout_graceful_shutdown=0)
+        )
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread.start()
+        while not server.started:
+            time.sleep(0.005)
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            server.force_exit = True
+            thread.join(5)
+
+
+@contextlib.contextmanager
+def running(toy: Toy) -> Iterator[Toy]:
+    with served(application(toy)) as url:
+        toy.url = url
+        yield toy

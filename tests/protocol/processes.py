@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pagefence.pool.pages import PagePool, PageRef
 from pagefence.pool.slots import SlotPool
 from pagefence.protocol import decode, decode_state, prefill
+from pagefence.protocol.admission import Topology
 from pagefence.protocol.decisions import Decisions
 from pagefence.protocol.decode_state import DecodeConfig, DecodeState
 from pagefence.protocol.effects import Compute, Effect, Effects, Run, Stop, StopCompute, Verify, WriteChunk, Zero
@@ -14,11 +15,13 @@ from pagefence.protocol.invariants import Violation, check_decode, check_prefill
 from pagefence.protocol.membership import Membership
 from pagefence.protocol.messages import (
     ChunkComputed,
+    ErrorInfo,
     FrameBroken,
     Generated,
     Landed,
     PagesDigested,
     Room,
+    Submit,
     Timer,
     WorkerRef,
 )
@@ -29,6 +32,19 @@ from .memory import Memory, Write
 KEY = b"a key shared by both legs"
 LAYERS = 2
 CHUNK = 6
+
+
+def ready(_: Topology) -> tuple[str, ...]:
+    """Whatever the pools hold."""
+    return ()
+
+
+def no_limit(_: Submit, __: Topology) -> ErrorInfo | None:
+    """Whatever is asked."""
+    return None
+
+
+OPEN = Decisions(not_ready=ready, router_limit=no_limit)
 
 
 def _no_release_by_timer(message: object, before: PagePool, after: PagePool) -> None:

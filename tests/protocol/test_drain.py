@@ -113,7 +113,7 @@ def test_timers_that_fire_after_the_end_do_nothing() -> None:
     stage.generate(room, 2)
     stage.at_rest()
     for kind in ("deadline", "hand-off", "resend"):
-        assert only_dropped(stage.fire(kind, room))  # type: ignore[arg-type]
+        assert only_dropped(stage.fire(kind, room))
 
 
 @pytest.mark.parametrize("scene", ["reserved", "computing", "sent", "verifying", "decoding"])
@@ -124,5 +124,5 @@ def test_no_timer_ever_releases_a_page(scene: str) -> None:
     stage.fire("hand-off", room)
     for kind in ("drain", "drain", "drain"):
         if stage.d.is_quarantined(room):
-            stage.fire(kind, room)  # type: ignore[arg-type]
+            stage.fire(kind, room)
     assert stage.d.state.pool.counts().free == free

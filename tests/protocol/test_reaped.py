@@ -183,12 +183,11 @@ def test_who_lives_is_the_routers_word_alone(body: Reaped | PeerUp) -> None:
 
 def test_tombstones_below_the_routers_floor_are_forgotten_and_their_rooms_stay_over() -> None:
     stage = Stage()
-    rooms = []
-    for ticket in range(3):
-        rooms.append(stage.submit(ticket=ticket))
+    rooms = [stage.submit(ticket=ticket) for ticket in range(3)]
+    for ticket in (2, 1, 0):
         stage.hang_up(ticket)
     stage.flush()
-    assert len(stage.d.state.members.over) >= 2
+    assert len(stage.d.state.members.over) == len(stage.p.state.members.over) == 3
     last = stage.decoding(ticket=3)
     for members in (stage.d.state.members, stage.p.state.members):
         assert members.floor == last.counter

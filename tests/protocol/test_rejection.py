@@ -8,23 +8,11 @@ import msgspec
 import pytest
 
 from pagefence.protocol import errors
-from pagefence.protocol.admission import Topology
-from pagefence.protocol.decisions import Decisions
 from pagefence.protocol.effects import Compute, Emit, Restart, WriteChunk
-from pagefence.protocol.messages import Drained, ErrorInfo, Offer, Rejected, Reservation, Start, Submit
+from pagefence.protocol.messages import Drained, Offer, Rejected, Reservation, Start
 
+from .processes import OPEN
 from .stage import ROUTER, Stage
-
-
-def no_limit(_: Submit, __: Topology) -> ErrorInfo | None:
-    return None
-
-
-def ready(_: Topology) -> tuple[str, ...]:
-    return ()
-
-
-OPEN = Decisions(not_ready=ready, router_limit=no_limit)
 
 
 def test_the_router_refuses_what_no_worker_can_hold_before_it_asks_anyone() -> None:

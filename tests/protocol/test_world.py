@@ -12,12 +12,12 @@ import pytest
 from pagefence.pool.admitted import Admitted
 from pagefence.pool.pages import Lease, PagePool
 from pagefence.protocol import admission, decode, decode_state, handoff, prefill
-from pagefence.protocol.admission import Topology
 from pagefence.protocol.decisions import Decisions
 from pagefence.protocol.effects import End, Refuse
 from pagefence.protocol.invariants import Violation
-from pagefence.protocol.messages import Abort, ErrorInfo, Receipt, Reservation, Start, Submit, Timer
+from pagefence.protocol.messages import Abort, ErrorInfo, Receipt, Reservation, Start, Timer
 
+from .processes import OPEN
 from .world import World
 
 SEEDS = range(200)
@@ -90,17 +90,9 @@ def accept_digests(_: Receipt, __: tuple[bytes, ...]) -> handoff.Mismatch | None
     return None
 
 
-def ready(_: Topology) -> tuple[str, ...]:
-    return ()
-
-
-def no_limit(_: Submit, __: Topology) -> ErrorInfo | None:
-    return None
-
-
 def incident(**guards: Any) -> Decisions:
     """A prefill pool that is smaller than the context, and nobody who minds."""
-    return Decisions(not_ready=ready, router_limit=no_limit, admit_prompt=placeholder, **guards)
+    return replace(OPEN, admit_prompt=placeholder, **guards)
 
 
 def test_freeing_pages_while_a_write_is_in_flight_is_caught_where_the_write_lands() -> None:
@@ -138,10 +130,9 @@ def test_the_incident_is_contained_by_the_page_frames_when_the_handoff_check_is_
 
 
 def test_a_prompt_over_the_prefill_pool_gets_prefills_own_error() -> None:
-    decisions = Decisions(not_ready=ready, router_limit=no_limit)
     codes: Counter[int] = Counter()
     for seed in CONTAINED_SEEDS:
-        world = World(seed, decisions, SMALL_POOL).run()
+        world = World(seed, OPEN, SMALL_POOL).run()
         for ticket, outcome in world.outcomes.ended.items():
             codes.update([outcome.error.status] if isinstance(outcome, Refuse) else [])
             room = world.room_of.get(ticket)
@@ -202,7 +193,6 @@ def _settle_with_writes_in_flight(d: Decisions, s: prefill.PrefillState, m: Abor
             {"I2"},
             id="router's word",
         ),
-        pytest.param(_acts(decode.TABLE, decode_state.Phase.OVER), Receipt, "over", {"I5"}, id="no second Ack"),
     ],
 )
 def test_a_wrong_cell_in_a_table_is_caught(

@@ -69,6 +69,7 @@ class World:
         self.epochs: Counter[str] = Counter()
         self.channels: dict[tuple[WorkerRef, str, int], deque[Envelope]] = {}
         self.echoes = 0
+        self.sent: list[Envelope] = []
         self.timers: list[tuple[WorkerRef, Timer]] = []
         self.outcomes = Outcomes()
         self.prompts: dict[Room, tuple[int, ...]] = {}
@@ -279,6 +280,7 @@ class World:
     def _carry_out(self, sender: WorkerRef, effect: Effect) -> None:
         if isinstance(effect, Send):
             envelope = Envelope(sender, effect.to, effect.body)
+            self.sent.append(envelope)
             self.channels.setdefault((sender, effect.to.name, 0), deque()).append(envelope)
         elif isinstance(effect, SetTimer):
             self.timers.append((sender, Timer(effect.room, effect.kind)))

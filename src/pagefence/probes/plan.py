@@ -229,7 +229,7 @@ def _manner(i: int) -> tuple[str, float]:
 def _read(maker: _Maker, limits: Limits) -> tuple[Shot, ...]:
     """Readers that are legal: one near the limit, then shorter and shorter ones, which buy probes for few tokens."""
     top = min(limits.longest, limits.context - ANSWER)
-    wanted = [0.95, 0.5] + [0.25] * 3 + [0.1] * 4 + [0.065] * 9
+    wanted = [0.95] + [0.25] * 3 + [0.1] * 4 + [0.065] * 9
     lengths = [max(40, min(top, round(limits.longest * part))) for part in wanted]
     return tuple(
         maker.shot(CANARY, Purpose.READ, "b", n, 24, *_manner(i), stream=i % 2 == 0) for i, n in enumerate(lengths)

@@ -11,7 +11,7 @@ from pagefence.fleet import Answer, Fleet, Request
 from pagefence.probes.plan import CANARY, Plan, Purpose, Shot, Wave
 from pagefence.probes.prompt import Counter as Count
 from pagefence.probes.prompt import Prompt, Ruler, fitted, lay_out, write
-from pagefence.probes.sentinel import degenerate, look, scan
+from pagefence.probes.sentinel import degenerate, recalled, scan
 
 _RETRIES = 4
 _LONGEST_WAIT_S = 10.0
@@ -33,7 +33,7 @@ class Outcome:
     @property
     def recalled(self) -> bool:
         """Own recall: the answer holds the words of its own prompt."""
-        return look(self.answer.text, self.shot.sentinel).proof
+        return recalled(self.answer.text, self.shot.sentinel)
 
     @property
     def answers(self) -> tuple[Answer, ...]:

@@ -49,6 +49,16 @@ class Sighting:
         return self.whole or len(self.shards) >= 2
 
 
+def recalled(text: str, own: Sentinel) -> bool:
+    """Whether an answer gives back its own words: one shard is enough.
+
+    Softer than `proof`, on purpose. An honest model now and then inflects one of the four words ("elegant", "elegance"),
+    which leaves a shard; an answer made from something else leaves none.
+    """
+    sighting = look(text, own)
+    return sighting.whole or bool(sighting.shards)
+
+
 def draw(seed: int) -> Iterator[tuple[str, ...]]:
     """Disjoint quadruples of words, the same for the same seed."""
     words = random.Random(f"sentinels {seed}").sample(WORDS, len(WORDS))

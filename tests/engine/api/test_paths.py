@@ -96,6 +96,24 @@ def test_an_endless_body_is_not_read_to_its_end(fleet: Running, head: str) -> No
     assert b"request_too_large" in answer
 
 
+def head(length: int) -> bytes:
+    lines = ["POST /v1/completions HTTP/1.1", "Host: x", f"Authorization: Bearer {KEYS['ann']}"]
+    return "\r\n".join([*lines, f"Content-Length: {length}", "", ""]).encode()
+
+
+def test_a_declared_length_over_the_limit_is_refused_before_a_byte_of_the_body(fleet: Running) -> None:
+    with socket.create_connection(("127.0.0.1", fleet.port), 2) as sock:
+        sock.sendall(head(MAX_BODY + 1))
+        assert sock.recv(100).startswith(b"HTTP/1.1 413")
+
+
+def test_a_client_that_writes_all_before_it_reads_still_gets_its_answer(fleet: Running) -> None:
+    """More than the sockets between can hold: a connection closed at once would be reset under its hands."""
+    with socket.create_connection(("127.0.0.1", fleet.port), 5) as sock:
+        sock.sendall(head(20_000_000) + b"x" * 20_000_000)
+        assert sock.recv(100).startswith(b"HTTP/1.1 413")
+
+
 def test_models_tell_the_real_limit(ann: httpx.Client, fleet: Running) -> None:
     fleet.gateway.max_prompt_tokens = 1000
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pagefence.engine.api.answer import Delta, Done, steps
@@ -13,8 +13,9 @@ from pagefence.protocol.effects import Emit, End
 
 from .scripted import ByteText, ScriptedCall, begin, emit
 
-texts = st.text(alphabet="abé", max_size=24)
-stop_lists = st.lists(st.text(alphabet="abé", min_size=1, max_size=4), max_size=4)
+# Few letters, so that stop strings overlap with the text, with each other and with themselves.
+texts = st.text(alphabet="aé", max_size=24)
+stop_lists = st.lists(st.text(alphabet="aé", min_size=1, max_size=5), max_size=4)
 
 
 def cut_at_first_stop(text: str, stops: list[str]) -> tuple[str, bool]:
@@ -33,6 +34,8 @@ def split_text(draw: st.DrawFn) -> tuple[str, list[str]]:
     return text, [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
 
 
+@example(("aaab", list("aaab")), ["aab"])
+@example(("xabc", ["xab", "c"]), ["abc", "b", "ab"])
 @given(split_text(), stop_lists)
 def test_streamed_text_is_the_text_cut_at_the_first_stop(split: tuple[str, list[str]], stops: list[str]) -> None:
     text, pieces = split

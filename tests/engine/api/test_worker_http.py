@@ -67,6 +67,8 @@ def test_a_port_in_use_is_said_to_the_caller(worker: ThreadedServer) -> None:
     with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{worker.port}: Address already in use") as error:
         serve_worker_http(dict, bytes, "127.0.0.1", worker.port)
     assert error.value.errno == errno.EADDRINUSE
+    with listening_socket("127.0.0.1", 0) as taken, pytest.raises(OSError, match="Address already in use"):
+        listening_socket("127.0.0.1", taken.getsockname()[1])  # before anybody serves on it
     for host, port in (("127.0.0.1", 70_000), ("no.such.host.invalid", 0)):
         with pytest.raises(OSError, match="cannot listen on"):
             serve_worker_http(dict, bytes, host, port)

@@ -197,7 +197,8 @@ def test_embedded_model_against_transformers(gguf_path: Path, tokenizer: Tokeniz
     reference.load_state_dict(theirs, strict=False)
     reference = reference.to(model.dtype).eval()
     logits = model.forward([Span(table(len(prompt), 8), 0, prompt)], store(model.config, 8, model.dtype))
-    rtol, atol = (1e-3, 1e-3) if dtype == "float32" else (0.05, 0.25)
+    # In bfloat16 transformers' own two attentions (eager, sdpa) differ by 0.4 here, and each from float32 by as much.
+    rtol, atol = (1e-3, 1e-3) if dtype == "float32" else (0.05, 0.75)
     torch.testing.assert_close(logits[0], expected(reference, prompt), rtol=rtol, atol=atol)
     with torch.inference_mode():
         continuation = reference.generate(torch.tensor([prompt]), max_new_tokens=12, do_sample=False)[0, len(prompt) :]

@@ -69,7 +69,8 @@ def test_top_p_law(logits: torch.Tensor, temperature: float, top_p: float, seed:
 @given(vectors, st.integers())
 def test_a_tiny_temperature_or_nucleus_is_greedy(logits: torch.Tensor, seed: int) -> None:
     best = logits[sample(logits, SamplingParams(), 0)]
-    assert logits[sample(logits, SamplingParams(temperature=1.0, top_p=1e-9, seed=seed), 0)] == best
+    # Logits that differ by less than float64 can tell apart after the exponential are equally likely.
+    assert logits[sample(logits, SamplingParams(temperature=1.0, top_p=1e-9, seed=seed), 0)] >= best - 1e-12
     cold = logits[sample(logits, SamplingParams(temperature=5e-324, seed=seed), 0)]
     assert cold >= best - 1e-3
 

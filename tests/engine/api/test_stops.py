@@ -82,4 +82,4 @@ def test_an_answer_counts_the_tokens_up_to_the_stop(text: str, sizes: list[int],
     used = len(data)
     if stopped:
         used = next(n for n in range(len(data) + 1) if cut_at_first_stop(data[:n].decode(errors="ignore"), stops)[1])
-    assert done == Done("stop" if stopped else "length", 7, used)
+    assert done == Done("stop" if stopped else "length", 7, used, tuple(data[:used]))

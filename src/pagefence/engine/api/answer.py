@@ -34,11 +34,12 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The good outcome."""
+    """The good outcome. `token_ids` is everything that was generated, a cut stop string's tokens included."""
 
     reason: FinishReason
     prompt_tokens: int
     completion_tokens: int
+    token_ids: tuple[int, ...] = ()
 
 
 Step = Opened | Delta | Done | ErrorInfo
@@ -60,7 +61,7 @@ async def steps(
 async def _steps(
     call: Call, text: TextStream, cut: StopFilter, prompt_tokens: int, release: Callable[[], None]
 ) -> AsyncGenerator[Step, None]:
-    tokens = 0
+    tokens: list[int] = []
     begun = False
     async for event in call.events():
         # A long queue of events, with a client that takes nothing any more, would otherwise never let others run.
@@ -75,14 +76,14 @@ async def _steps(
             break  # text before the commit is text that nobody has checked (I4)
         elif isinstance(event, Emit):
             for token in event.token_ids:
-                tokens += 1
+                tokens.append(token)
                 out = cut.push(text.push([token]))
                 if cut.stopped:
                     release()
                 if out:
                     yield Delta(out)
                 if cut.stopped:
-                    yield Done("stop", prompt_tokens, tokens)
+                    yield Done("stop", prompt_tokens, len(tokens), tuple(tokens))
                     return
         else:
             out = cut.push(text.finish())
@@ -90,7 +91,7 @@ async def _steps(
             out += cut.finish()
             if out:
                 yield Delta(out)
-            yield Done(reason, event.prompt_tokens, event.completion_tokens)
+            yield Done(reason, event.prompt_tokens, event.completion_tokens, tuple(tokens))
             return
     yield errors.internal("the answer had no proper beginning or no outcome")
 
@@ -103,6 +104,7 @@ class Envelope:
     id: str
     created: int
     model: str
+    token_ids: bool = False
 
     def whole(self, text: str, done: Done) -> dict[str, object]:
         """The answer of a request that did not stream."""
@@ -110,7 +112,9 @@ class Envelope:
             body: dict[str, object] = {"message": {"role": "assistant", "content": text, "refusal": None}}
         else:
             body = {"text": text}
-        choice = {"index": 0, **body, "logprobs": None, "finish_reason": done.reason}
+        choice: dict[str, object] = {"index": 0, **body, "logprobs": None, "finish_reason": done.reason}
+        if self.token_ids:
+            choice["token_ids"] = done.token_ids
         name = "chat.completion" if self.kind == "chat" else "text_completion"
         return self._head(name) | {"choices": [choice], "usage": usage(done)}
 

@@ -99,7 +99,7 @@ async def _generate(service: Service, kind: Kind, prepare: Preparer, request: Re
         raise not_ready(reasons)
     body = await read_body(request.headers, request.receive, service.max_body_bytes)
     prepared = await run_in_threadpool(prepare, body, isolation_key, service.tokenizer, _limits(service))
-    envelope = Envelope(kind, response_id(kind), int(time.time()), service.gateway.model_name)
+    envelope = Envelope(kind, response_id(kind), int(time.time()), service.gateway.model_name, prepared.token_ids)
     return Answer(Exchange(service.gateway, prepared, envelope, service.new_text(), service.meters))
 
 

@@ -36,6 +36,7 @@ class Prepared:
     stops: tuple[str, ...]
     stream: bool
     include_usage: bool
+    token_ids: bool
 
 
 P = TypeVar("P", str, list[int])
@@ -89,11 +90,14 @@ def _prepared(
         logit_bias=_biases(request.logit_bias or {}, tokenizer.vocab),
     )
     options = request.stream_options
+    if request.return_token_ids and request.stream:
+        raise unsupported_parameter("return_token_ids", "Ask for token ids without streaming.")
     return Prepared(
         job=Job(isolation_key, tuple(ids), wanted, sampling, param),
         stops=requests.stops_of(request),
         stream=bool(request.stream),
         include_usage=options is not None and bool(options.include_usage),
+        token_ids=bool(request.return_token_ids),
     )
 
 

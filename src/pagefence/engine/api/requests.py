@@ -37,6 +37,7 @@ class Common(msgspec.Struct, frozen=True, kw_only=True):
     logit_bias: dict[str, Bias] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
+    return_token_ids: bool | None = None  # as vLLM names it; for answers that do not stream
     # Accepted and without effect here: names that a client gives itself or its requests.
     user: str | None = None
     safety_identifier: str | None = None

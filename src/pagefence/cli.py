@@ -12,6 +12,12 @@ from typing import Annotated
 import typer
 
 from pagefence import __version__
+from pagefence.engine.command import CannotServe, serve
+from pagefence.lab.command import lab_app
+from pagefence.lab.faults import UnknownFault
+from pagefence.lab.guards import UnknownGuard
+from pagefence.models import ModelError
+from pagefence.models.command import models_app
 from pagefence.engine.command import serve
 from pagefence.options import Usage, build
 from pagefence.probes import PROBES
@@ -128,6 +134,11 @@ def canary(
 app.command("serve")(serve)
 
 
+app.command()(serve)
+app.add_typer(models_app, name="models")
+app.add_typer(lab_app, name="lab")
+
+
 def _version(value: bool) -> None:
     if value:
         print(f"pagefence {__version__}")
@@ -160,7 +171,7 @@ def run(application: typer.Typer, arguments: Sequence[str], obj: object = None) 
         return code if isinstance(code, int) else 0
     except (KeyboardInterrupt, typer.Abort):
         return _say("interrupted", EXIT_INTERRUPTED)
-    except (Usage, CannotWrite) as error:
+    except (Usage, CannotWrite, CannotServe, ModelError, UnknownFault, UnknownGuard) as error:
         return _say(str(error), EXIT_USAGE)
     except (CouldNotStart, Declined) as error:
         return _say(str(error), EXIT_INCONCLUSIVE)

@@ -130,7 +130,8 @@ def _contexts(facts: FleetFacts) -> list[tuple[Check, Evidence | None]]:
 def _advertised(facts: FleetFacts) -> list[tuple[Check, Evidence | None]]:
     said = facts.advertised
     real = [n.context.value for n in facts.everyone() if n.context.value is not None]
-    real += [n.pool.value for n in facts.nodes if n.pool.value is not None]
+    # Prefill holds the prompt alone: a context of one token more is the first answer token, which decode holds.
+    real += [n.pool.value + (n.role == PREFILL) for n in facts.nodes if n.pool.value is not None]
     if said.value is None:
         if facts.router is None and not facts.url:
             return []

@@ -204,14 +204,17 @@ def _plants(maker: _Maker, limits: Limits, planted: int) -> tuple[Shot, ...]:
 
 
 def reading_over(limits: Limits) -> tuple[int, ...]:
-    """Lengths for readers over a limit. Most of them just over the smallest: there the fewest pages are unplanted."""
+    """Lengths for readers over a limit. Most of them just over the smallest: there the fewest pages are unplanted.
+
+    A fleet may believe in any context that one of its parts advertises, so the answer has to fit into the largest.
+    """
     edge = max(limits.pool, limits.longest)
-    lengths = [limits.longest + 1, *(edge + d for d in (2, 5, 9, 14, 20, 27, 35, 44, 54, 65))]
-    if edge < limits.context:
-        lengths = [n for n in lengths if n + ANSWER <= limits.context]
-        lengths += [(edge + limits.context) // 2, limits.context - ANSWER]
-    lengths += [limits.context + 1, limits.advertised + 33]
-    return tuple(sorted({n for n in lengths if n > limits.longest}))[:_MOST_OVER]
+    believed = limits.advertised
+    near = [limits.longest + 1, *(edge + d for d in (2, 5, 9, 14, 20, 27, 35, 44, 54, 65))]
+    far = [(edge + believed) // 2, believed - ANSWER] if edge < believed else []
+    fitting = [n for n in (*near, *far) if n + ANSWER <= believed]
+    refused = [limits.context + 1, believed + 1, believed + 33]
+    return tuple(sorted({n for n in (*fitting, *refused) if n > limits.longest}))[:_MOST_OVER]
 
 
 def _read_over(maker: _Maker, limits: Limits) -> tuple[Shot, ...]:

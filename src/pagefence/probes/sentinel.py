@@ -52,8 +52,8 @@ class Sighting:
 def recalled(text: str, own: Sentinel) -> bool:
     """Whether an answer gives back its own words: one shard is enough.
 
-    Softer than `proof`, on purpose. An honest model now and then inflects one of the four words ("elegant", "elegance"),
-    which leaves a shard; an answer made from something else leaves none.
+    Softer than `proof`, on purpose. An honest model now and then inflects one of the four words ("elegant" becomes
+    "elegance"), which leaves a shard; an answer made from something else leaves none.
     """
     sighting = look(text, own)
     return sighting.whole or bool(sighting.shards)

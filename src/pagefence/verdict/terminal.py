@@ -71,7 +71,7 @@ def _folded(checks: Sequence[Check]) -> list[Check]:
 
 
 def _findings(run: Run, kind: Kind, console: Console) -> None:
-    found = [e for r in run.results for e in r.evidence if e.kind is kind]
+    found = _varied([e for r in run.results for e in r.evidence if e.kind is kind])
     for evidence in found[:_SHOWN]:
         console.print(_finding(evidence))
         repeat = run.repeat_of(evidence)
@@ -82,6 +82,12 @@ def _findings(run: Run, kind: Kind, console: Console) -> None:
         console.print(
             Text(f"... and {len(found) - _SHOWN} more {kind} findings (all are in the --json report)", style="dim")
         )
+
+
+def _varied(found: Sequence[Evidence]) -> list[Evidence]:
+    """One finding of every check first, then the rest: three of a kind tell less than three kinds."""
+    firsts = list({(e.probe, e.check): e for e in reversed(found)}.values())[::-1]
+    return firsts + [e for e in found if e not in firsts]
 
 
 def _finding(evidence: Evidence) -> Panel:

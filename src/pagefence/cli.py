@@ -18,7 +18,6 @@ from pagefence.lab.faults import UnknownFault
 from pagefence.lab.guards import UnknownGuard
 from pagefence.models import ModelError
 from pagefence.models.command import models_app
-from pagefence.engine.command import serve
 from pagefence.options import Usage, build
 from pagefence.probes import PROBES
 from pagefence.verdict.decide import EXIT_INCONCLUSIVE, EXIT_INTERRUPTED, EXIT_USAGE
@@ -189,12 +188,3 @@ def run(application: typer.Typer, arguments: Sequence[str], obj: object = None) 
 def _say(message: str, code: int) -> int:
     print(f"pagefence: {message}", file=sys.stderr)
     return code
-
-
-def main() -> None:
-    """The `pagefence` command."""
-    sys.exit(run(app, sys.argv[1:]))
-
-
-if __name__ == "__main__":
-    main()

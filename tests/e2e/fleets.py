@@ -65,13 +65,17 @@ MODEL = "smol"
 
 @contextlib.contextmanager
 def serving(
-    folder: Path, *flags: str, command: tuple[str, ...] = ("-m", "pagefence", "serve"), wait_ready: bool = True
+    folder: Path,
+    *flags: str,
+    command: tuple[str, ...] = ("-m", "pagefence", "serve"),
+    wait_ready: bool = True,
+    environ: dict[str, str] | None = None,
 ) -> Iterator[Fleet]:
     """A fleet with these flags; ended afterwards, with a check that nothing of it is left."""
     announce, log = folder / "fleet.json", folder / "fleet.log"
     announce.unlink(missing_ok=True)
     arguments = [sys.executable, *command, "--port", "0", "--model-name", MODEL, "--announce", str(announce), *flags]
-    environment = {**os.environ, "PAGEFENCE_API_KEYS": f"a={KEY_A},b={KEY_B}"}
+    environment = {**os.environ, "PAGEFENCE_API_KEYS": f"a={KEY_A},b={KEY_B}", **(environ or {})}
     with log.open("wb") as out:
         process = subprocess.Popen(arguments, stdout=out, stderr=out, env=environment, start_new_session=True)
     try:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import typer
@@ -49,7 +49,9 @@ def serve(
     max_requests: Annotated[int, typer.Option(help="Rows of the decode batch.")] = 16,
     headroom: Annotated[float, typer.Option(help="The pool must cover context x headroom (I8).")] = 1.25,
     limit: Annotated[int | None, typer.Option(help="Declare and enforce a limit below the context (I8).")] = None,
-    dtype: Annotated[str, typer.Option(help="auto, float32 or bfloat16.")] = "auto",
+    dtype: Annotated[
+        Literal["auto", "float32", "bfloat16"], typer.Option(help="auto: bfloat16 where the hardware multiplies it.")
+    ] = "auto",
     threads: Annotated[int | None, typer.Option(help="Threads of each worker; default: all cores.")] = None,
     api_keys: Annotated[Path | None, typer.Option(help=_KEYS_HELP)] = None,
     open_access: Annotated[bool, typer.Option("--open", help="No API key asked; loopback only, one tenant.")] = False,

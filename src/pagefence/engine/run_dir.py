@@ -12,13 +12,17 @@ from pathlib import Path
 
 PREFIX = "pagefence-run-"
 LOCK = "lock"
+# A Unix socket's path has at most 107 bytes, and the names in the folder need up to 45 of them.
+LONGEST_PARENT = 60
 
 
 @contextlib.contextmanager
 def run_dir() -> Iterator[Path]:
     """A folder for this fleet (mode 0700), gone afterwards. Its lock tells others that the fleet lives."""
-    _sweep(Path(tempfile.gettempdir()))
-    path = Path(tempfile.mkdtemp(prefix=PREFIX))
+    temporary = tempfile.gettempdir()
+    parent = Path(temporary if len(os.fsencode(temporary)) <= LONGEST_PARENT else "/tmp")
+    _sweep(parent)
+    path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
     with (path / LOCK).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         try:

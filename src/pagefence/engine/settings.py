@@ -43,7 +43,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             (self.context >= 2, "--context must be at least 2 tokens"),
             (1 <= self.page_size <= 64, "--page-size must be 1 to 64 tokens"),
             (self.chunk_tokens >= self.page_size, "--chunk-tokens must be at least one page"),
-            (self.chunk_tokens % self.page_size == 0, "--chunk-tokens must be a multiple of --page-size"),
+            (self.chunk_tokens % max(self.page_size, 1) == 0, "--chunk-tokens must be a multiple of --page-size"),
             (1 <= self.max_requests <= 1024, "--max-requests must be 1 to 1024"),
             (1 <= self.threads <= 256, "--threads must be 1 to 256"),
             (1.0 <= self.headroom <= 100.0, "--headroom must be 1.0 to 100"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -11,7 +12,7 @@ from pagefence.fleet import Answer, Fleet, Request
 from pagefence.probes.plan import CANARY, Plan, Purpose, Shot, Wave
 from pagefence.probes.prompt import Counter as Count
 from pagefence.probes.prompt import Prompt, Ruler, fitted, lay_out, write
-from pagefence.probes.sentinel import degenerate, recalled, scan
+from pagefence.probes.sentinel import recalled, repeated, scan
 
 _RETRIES = 4
 _LONGEST_WAIT_S = 10.0
@@ -126,7 +127,7 @@ async def _shoot(fleet: Fleet, plan: Plan, shot: Shot, prompt: Prompt, log: Log)
     outcome = Outcome(shot, prompt, answer, request.body(fleet.model))
     if not _worth_repeating(plan, outcome):
         return outcome
-    ban = await _to_ban(fleet, answer.text, shot.tenant) if degenerate(answer.text) else ()
+    ban = await _to_ban(fleet, shot, answer.text)
     again = replace(request, ban=ban, temperature=0.0, seed=request.seed ^ 1)
     second = await _ask(fleet, again, shot, log)
     if ban and second.status == 400:  # this fleet takes no logit_bias
@@ -143,10 +144,21 @@ def _worth_repeating(plan: Plan, outcome: Outcome) -> bool:
     return not any(s.proof for s in scan(answer.text, plan.sentinels, shot.sentinel))
 
 
-async def _to_ban(fleet: Fleet, text: str, tenant: str) -> tuple[int, ...]:
-    """The token that the answer consists of."""
-    tokens = await fleet.tokenize(text, tenant)
-    return (Counter(tokens).most_common(1)[0][0],) if tokens else ()
+async def _to_ban(fleet: Fleet, shot: Shot, text: str) -> tuple[int, ...]:
+    """The tokens to do without in the second try: what the answer degenerated into.
+
+    Over a limit also what it began with: there every answer begins with the same token, the continuation of a
+    placeholder, and that token goes on to interrupt the words that would show. A run of marks may be one token or many,
+    so runs of the mark are banned with it.
+    """
+    unit = repeated(text)
+    if unit is None and not shot.within:
+        unit = next(iter(re.findall(r"[A-Za-z]+|\d|[^\w\s]", text)), None)
+    if unit is None:
+        return ()
+    runs = [" " + unit, unit] if unit.isalnum() else [" " + unit, *(unit * n for n in (1, 2, 3, 4, 8, 16, 32))]
+    found = [await fleet.tokenize(run, shot.tenant) for run in runs]
+    return tuple(sorted({tokens[0] for tokens in found if tokens is not None and len(tokens) == 1}))
 
 
 async def _ask(fleet: Fleet, request: Request, shot: Shot, log: Log) -> Answer:

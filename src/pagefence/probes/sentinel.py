@@ -104,9 +104,10 @@ def coincidence(answers: Iterable[tuple[str, Sentinel | None]], foreign: int) ->
     return min(1.0, foreign * pairs * each)
 
 
-def degenerate(text: str) -> bool:
-    """One word or mark repeated: what a model falls into over memory that makes no sense."""
-    parts = re.findall(r"[a-z]+|\d|[^\w\s]", text.lower())
+def repeated(text: str) -> str | None:
+    """The one word or mark that makes up half of an answer: what a model falls into over memory without sense."""
+    parts = re.findall(r"[A-Za-z]+|\d|[^\w\s]", text)
     if len(parts) < 8:
-        return False
-    return max(parts.count(p) for p in set(parts)) > len(parts) / 2
+        return None
+    most = max(set(parts), key=parts.count)
+    return most if parts.count(most) >= len(parts) / 2 else None

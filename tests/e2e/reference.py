@@ -10,10 +10,7 @@ import torch
 
 from pagefence.models import resolve
 
-WORDS = (
-    "the river bends north where old mills stand quiet and the clerk writes down every boat that passes with its "
-    "cargo of salt timber wool and glass while children count gulls on the wall and a dog sleeps in the sun "
-).split()
+WORDS = ["the", "river", "bends", "north", "where", "old", "mills", "stand", "quiet", "and", "the", "clerk", "writes", "down", "every", "boat", "that", "passes", "with", "its", "cargo", "of", "salt", "timber", "wool", "and", "glass", "while", "children", "count", "gulls", "on", "the", "wall", "and", "a", "dog", "sleeps", "in", "the", "sun"]
 
 
 def load_reference(dtype: torch.dtype) -> Any:

@@ -63,8 +63,7 @@ def read_stream(fleet: Fleet, stream: int) -> Outcome:
 def test_killing_a_worker_ends_every_stream_well_and_the_worker_comes_back(own_fleet: Fleet, role: str) -> None:
     with own_fleet.client() as client:
         expected = {
-            stream: complete(client, prompt_of(stream), NEW_TOKENS).json()["choices"][0]["text"]
-            for stream in (0, 5)
+            stream: complete(client, prompt_of(stream), NEW_TOKENS).json()["choices"][0]["text"] for stream in (0, 5)
         }
     before = own_fleet.worker_info(role)
     with ThreadPoolExecutor(STREAMS) as pool:

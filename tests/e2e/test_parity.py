@@ -63,7 +63,9 @@ def differences(
     for number, (mine, (theirs, margins)) in enumerate(zip(made, wanted, strict=True)):
         if mine == theirs:
             continue
-        at = next((i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), min(len(mine), len(theirs)))
+        at = next(
+            (i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), min(len(mine), len(theirs))
+        )
         if at < len(margins) and margins[at] < epsilon:
             ties += 1
         else:

@@ -37,8 +37,8 @@ def run_dirs(temporary: Path) -> set[Path]:
     return set(temporary.glob("pagefence-run-*"))
 
 
-def segments() -> set[str]:
-    return set(os.listdir("/dev/shm"))
+def segments() -> set[Path]:
+    return set(Path("/dev/shm").iterdir())
 
 
 def test_ctrl_c_leaves_nothing_behind(tmp_path: Path, temporary: Path) -> None:

@@ -71,6 +71,7 @@ class Limits:
     context    the smallest context length; a prompt plus its new tokens must fit
     cover      the largest decode pool: as many planted tokens touch every page of it
     advertised the largest context that anyone advertises
+    page       the largest page size, or 64 where nobody tells
     """
 
     longest: int
@@ -79,6 +80,7 @@ class Limits:
     cover: int
     advertised: int
     pools: tuple[int, ...]
+    page: int = 64
 
 
 def figure(body: Mapping[str, object], names: Iterable[str], source: str) -> Figure:
@@ -166,4 +168,5 @@ def limits(facts: FleetFacts) -> Limits | str:
         cover=max(decode or pools),
         advertised=max(contexts),
         pools=tuple(sorted(set(pools))),
+        page=max((n.page_size.value for n in facts.nodes if n.page_size.value), default=64),
     )

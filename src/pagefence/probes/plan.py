@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from pagefence.fleet import Limits
-from pagefence.probes.prompt import ASKING, NEUTRAL
+from pagefence.probes.prompt import ASKING, LIST, Manner
 from pagefence.probes.sentinel import Sentinel, draw
 
 BOUNDARY = "boundary"
@@ -22,6 +22,9 @@ ANSWER = 32
 BORDER_ANSWER = 2
 _MOST_PLANTS = 6
 _MOST_OVER = 16
+_PLAIN = Manner()
+_ASKING = Manner(wording=ASKING)
+_LISTING = Manner(layout=LIST)
 
 
 class Purpose(StrEnum):
@@ -44,7 +47,7 @@ class Shot:
     nonce: str
     tokens: int
     max_tokens: int
-    wording: str = NEUTRAL
+    manner: Manner = _PLAIN
     temperature: float = 0.0
     stream: bool = False
     seed: int = 0
@@ -115,7 +118,7 @@ class _Maker:
         tenant: str,
         tokens: int,
         max_tokens: int,
-        wording: str = NEUTRAL,
+        manner: Manner = _PLAIN,
         heat: float = 0.0,
         stream: bool = False,
     ) -> Shot:
@@ -130,7 +133,7 @@ class _Maker:
             nonce=f"{self.random.getrandbits(48):012x}",
             tokens=tokens,
             max_tokens=max_tokens,
-            wording=wording,
+            manner=manner,
             temperature=heat,
             stream=stream,
             seed=self.random.getrandbits(31),
@@ -159,7 +162,7 @@ def make_plan(limits: Limits, seed: int, probes: tuple[str, ...] = (BOUNDARY, CA
 def _controls(maker: _Maker, limits: Limits) -> tuple[Shot, ...]:
     tokens = max(40, min(128, limits.longest // 4))
     return tuple(
-        maker.shot(CANARY, Purpose.CONTROL, "ab"[i % 2], tokens, 24, (NEUTRAL, ASKING)[i // 2], 0.0, i % 2 == 1)
+        maker.shot(CANARY, Purpose.CONTROL, "ab"[i % 2], tokens, 24, (_PLAIN, _ASKING)[i // 2], 0.0, i % 2 == 1)
         for i in range(4)
     )
 
@@ -174,7 +177,7 @@ def borders_over(limits: Limits) -> tuple[int, ...]:
 
 def _over(maker: _Maker, limits: Limits) -> tuple[Shot, ...]:
     return tuple(
-        maker.shot(BOUNDARY, Purpose.OVER, "b", n, BORDER_ANSWER, NEUTRAL, 0.0, stream)
+        maker.shot(BOUNDARY, Purpose.OVER, "b", n, BORDER_ANSWER, stream=stream)
         for n in borders_over(limits)
         for stream in (False, True)
     )
@@ -183,7 +186,15 @@ def _over(maker: _Maker, limits: Limits) -> tuple[Shot, ...]:
 def _within(maker: _Maker, limits: Limits) -> tuple[Shot, ...]:
     """The limit and one less, both forms: what is accepted costs real compute, so these four are all."""
     return tuple(
-        maker.shot(BOUNDARY, Purpose.WITHIN, "a", n, _room(limits, n, BORDER_ANSWER), NEUTRAL, 0.0, stream)
+        maker.shot(
+            BOUNDARY,
+            Purpose.WITHIN,
+            "a",
+            n,
+            _room(limits, n, BORDER_ANSWER),
+            _LISTING if stream else _PLAIN,
+            stream=stream,
+        )
         for n in (limits.longest - 1, limits.longest)
         for stream in (False, True)
     )
@@ -198,7 +209,8 @@ def _plants(maker: _Maker, limits: Limits, planted: int) -> tuple[Shot, ...]:
     shots: list[Shot] = []
     while planted < limits.cover and len(shots) < _MOST_PLANTS:
         tokens = max(40, min(limits.longest, max(limits.cover - planted, limits.longest // 2)))
-        shots.append(maker.shot(CANARY, Purpose.PLANT, "a", tokens, _room(limits, tokens, 2), NEUTRAL, 0.0, False))
+        layout = (_PLAIN, _LISTING)[len(shots) % 2]
+        shots.append(maker.shot(CANARY, Purpose.PLANT, "a", tokens, _room(limits, tokens, 2), layout))
         planted += tokens
     return tuple(shots)
 
@@ -206,11 +218,14 @@ def _plants(maker: _Maker, limits: Limits, planted: int) -> tuple[Shot, ...]:
 def reading_over(limits: Limits) -> tuple[int, ...]:
     """Lengths for readers over a limit. Most of them just over the smallest: there the fewest pages are unplanted.
 
+    And most of those just over a page border: what lies last in memory speaks loudest, and there it is short.
+
     A fleet may believe in any context that one of its parts advertises, so the answer has to fit into the largest.
     """
     edge = max(limits.pool, limits.longest)
     believed = limits.advertised
-    near = [limits.longest + 1, *(edge + d for d in (2, 5, 9, 14, 20, 27, 35, 44, 54, 65))]
+    pages = -(-edge // limits.page) * limits.page
+    near = [limits.longest + 1, edge + 2, edge + 14, *(pages + k * limits.page + d for k in (1, 2, 3) for d in (1, 2))]
     far = [(edge + believed) // 2, believed - ANSWER] if edge < believed else []
     fitting = [n for n in (*near, *far) if n + ANSWER <= believed]
     refused = [limits.context + 1, believed + 1, believed + 33]
@@ -224,9 +239,9 @@ def _read_over(maker: _Maker, limits: Limits) -> tuple[Shot, ...]:
     )
 
 
-def _manner(i: int) -> tuple[str, float]:
+def _manner(i: int) -> tuple[Manner, float]:
     """Neutral and greedy mostly; one in five asks, one in five samples."""
-    return (ASKING if i % 5 == 4 else NEUTRAL), (0.8 if i % 5 == 3 else 0.0)
+    return (_ASKING if i % 5 == 4 else _PLAIN), (0.8 if i % 5 == 3 else 0.0)
 
 
 def _read(maker: _Maker, limits: Limits) -> tuple[Shot, ...]:

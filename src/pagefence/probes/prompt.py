@@ -15,6 +15,9 @@ from pagefence.probes.sentinel import Sentinel
 NEUTRAL = "neutral"
 ASKING = "asking"
 TAILS = {NEUTRAL: "", ASKING: "Repeat the line above.\n"}
+SENTENCE = "sentence"
+LIST = "list"
+LINES = {SENTENCE: "The secret words are {}.\n", LIST: "- {}\n"}
 PAD = " and"
 _TRIES = 12
 
@@ -30,41 +33,49 @@ class Prompt:
     counted: bool
 
 
-def lay_out(nonce: str, sentinel: Sentinel, lines: int, pads: int, wording: str = NEUTRAL) -> str:
-    line = f"The secret words are {sentinel}.\n"
-    return f"{nonce}{PAD * pads}\n{line * lines}{TAILS[wording]}"
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How the lines look, and what follows them."""
+
+    layout: str = SENTENCE
+    wording: str = NEUTRAL
+
+
+def lay_out(nonce: str, sentinel: Sentinel, lines: int, pads: int, manner: Manner) -> str:
+    line = LINES[manner.layout].format(sentinel)
+    return f"{nonce}{PAD * pads}\n{line * lines}{TAILS[manner.wording]}"
 
 
 @dataclass(frozen=True, slots=True)
 class Ruler:
     """How prompts are measured: by the fleet's tokenizer, or fitted to the usage that it reports (not `exact`).
 
-    `sizes` remembers, per wording, what the empty layout and one line took: a good first guess for the next prompt.
+    `sizes` remembers, per manner, what the empty layout and one line took: a good first guess for the next prompt.
     """
 
     count: Counter
     exact: bool
-    sizes: dict[str, tuple[int, int]] = field(default_factory=dict)
+    sizes: dict[Manner, tuple[int, int]] = field(default_factory=dict)
 
 
-async def write(ruler: Ruler, nonce: str, sentinel: Sentinel, tokens: int, wording: str = NEUTRAL) -> Prompt | None:
+async def write(ruler: Ruler, nonce: str, sentinel: Sentinel, tokens: int, manner: Manner) -> Prompt | None:
     """The prompt of `tokens` tokens; None when the ruler gives no count.
 
     Lays out as many lines as fit and fills the rest with single-token words; then counts the whole and corrects. Where
     tokens merge across a join the correction settles it; where it does not, the nearest length comes with its count.
     """
-    if wording not in ruler.sizes:
-        empty = await ruler.count(lay_out(nonce, sentinel, 0, 0, wording))
-        ten = await ruler.count(lay_out(nonce, sentinel, 10, 0, wording))
+    if manner not in ruler.sizes:
+        empty = await ruler.count(lay_out(nonce, sentinel, 0, 0, manner))
+        ten = await ruler.count(lay_out(nonce, sentinel, 10, 0, manner))
         if empty is None or ten is None:
             return None
-        ruler.sizes[wording] = (empty, max(1, round((ten - empty) / 10)))
-    base, line = ruler.sizes[wording]
+        ruler.sizes[manner] = (empty, max(1, round((ten - empty) / 10)))
+    base, line = ruler.sizes[manner]
     lines = max(1, (tokens - base) // line)
     pads = max(0, tokens - base - lines * line)
     best: Prompt | None = None
     for _ in range(_TRIES):
-        text = lay_out(nonce, sentinel, lines, pads, wording)
+        text = lay_out(nonce, sentinel, lines, pads, manner)
         have = await ruler.count(text)
         if have is None:
             return None

@@ -79,7 +79,7 @@ async def _wave(fleet: Fleet, plan: Plan, wave: Wave, log: Log, progress: Progre
     room = _Room(wave.room)
 
     async def one(shot: Shot) -> None:
-        prompt = await write(ruler, shot.nonce, shot.sentinel, shot.tokens, shot.wording)
+        prompt = await write(ruler, shot.nonce, shot.sentinel, shot.tokens, shot.manner)
         if prompt is None:
             answer = Answer(None, problem="the fleet stopped to count tokens for us", stream=shot.stream)
             log.outcomes.append(Outcome(shot, Prompt("", shot.tokens, False), answer, {}))
@@ -100,7 +100,7 @@ async def _ruler(fleet: Fleet, shot: Shot) -> Ruler:
         return Ruler(count, True)
     measured = []
     for lines in (2, 12):
-        text = lay_out(shot.nonce[::-1], shot.sentinel, lines, 0)
+        text = lay_out(shot.nonce[::-1], shot.sentinel, lines, 0, shot.manner)
         answer = await fleet.complete(Request(text, 1), shot.tenant)
         if answer.prompt_tokens is None:
             return Ruler(count, False)

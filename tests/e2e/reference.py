@@ -10,7 +10,9 @@ import torch
 
 from pagefence.models import resolve
 
-WORDS = ["the", "river", "bends", "north", "where", "old", "mills", "stand", "quiet", "and", "the", "clerk", "writes", "down", "every", "boat", "that", "passes", "with", "its", "cargo", "of", "salt", "timber", "wool", "and", "glass", "while", "children", "count", "gulls", "on", "the", "wall", "and", "a", "dog", "sleeps", "in", "the", "sun"]
+PROSE = """the river bends north where old mills stand quiet and the clerk writes down every boat that passes with its
+cargo of salt timber wool and glass while children count gulls on the wall and a dog sleeps in the sun"""
+WORDS = PROSE.split()
 
 
 def load_reference(dtype: torch.dtype) -> Any:

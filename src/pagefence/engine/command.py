@@ -14,6 +14,7 @@ import typer
 from pagefence.models import ModelError, resolve
 from pagefence.protocol.decisions import Decisions
 
+WORKERS = 2  # one prefill, one decode
 serve_app = typer.Typer(add_completion=False)
 _KEYS_HELP = "File with one tenant=key a line. Also by environment: PAGEFENCE_API_KEYS=tenant=key,..."
 
@@ -52,7 +53,7 @@ def serve(
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16"], typer.Option(help="auto: bfloat16 where the hardware multiplies it.")
     ] = "auto",
-    threads: Annotated[int | None, typer.Option(help="Threads of each worker; default: all cores.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Threads of each worker; default: its share of the cores.")] = None,
     api_keys: Annotated[Path | None, typer.Option(help=_KEYS_HELP)] = None,
     open_access: Annotated[bool, typer.Option("--open", help="No API key asked; loopback only, one tenant.")] = False,
     announce: Annotated[Path | None, typer.Option(help="Write the URLs to this file once all ports listen.")] = None,
@@ -77,7 +78,7 @@ def serve(
         "decode_pool_tokens": decode_pool_tokens or kv_pool_tokens,
         "chunk_tokens": chunk_tokens,
         "max_requests": max_requests,
-        "threads": threads or len(os.sched_getaffinity(0)),
+        "threads": threads or max(1, len(os.sched_getaffinity(0)) // WORKERS),
         "headroom": headroom,
         "limit": limit,
         "host": host,

@@ -51,8 +51,8 @@ class Examination:
                 found.append(gate(self.facts, self.config.headroom, self.config.declared_pd))
             elif self.obstacle is not None:
                 found.append(_not_asked(name, self.obstacle))
-            elif self.limits is not None and self.log.plan is not None:
-                found.append(JUDGES[name](self.log.plan, self.log.outcomes, self.limits))
+            elif self.limits is not None and self.log.asked is not None:
+                found.append(JUDGES[name](self.log.asked, self.log.outcomes, self.limits))
             else:
                 found.append(ProbeResult(name, finished=False))
         return tuple(found)
@@ -79,7 +79,7 @@ async def examine(fleet: Fleet, examination: Examination, progress: Progress, an
     examination.limits = found
     plan = make_plan(found, config.seed, asking, config.fresh)
     announce(
-        f"plan: {len(plan.shots)} requests, about {plan.prompt_tokens:,} prompt tokens and at most "
+        f"plan: {len(plan.expected)} requests, about {plan.prompt_tokens:,} prompt tokens and at most "
         f"{plan.new_tokens:,} new ones (seed {config.seed}); longest legal prompt {found.longest:,}"
     )
     await execute(fleet, plan, examination.log, progress)

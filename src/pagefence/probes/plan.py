@@ -22,6 +22,7 @@ ANSWER = 32
 BORDER_ANSWER = 2
 _MOST_PLANTS = 6
 _MOST_OVER = 16
+_ROUNDS = 3
 _PLAIN = Manner()
 _ASKING = Manner(wording=ASKING)
 _LISTING = Manner(layout=LIST)
@@ -71,11 +72,15 @@ class Shot:
 
 @dataclass(frozen=True, slots=True)
 class Wave:
-    """Shots whose order does not matter, run together as far as `room` tokens allow (0: one at a time)."""
+    """Shots whose order does not matter, run together as far as `room` tokens allow (0: one at a time).
+
+    `unproven`: only while the fleet answers over its limits and no answer has proven whose words it is made of.
+    """
 
     title: str
     shots: tuple[Shot, ...]
     room: int
+    unproven: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,17 +95,22 @@ class Plan:
         return tuple(shot for wave in self.waves for shot in wave.shots)
 
     @property
+    def expected(self) -> tuple[Shot, ...]:
+        """What is asked of a fleet that keeps its limits."""
+        return tuple(shot for wave in self.waves if not wave.unproven for shot in wave.shots)
+
+    @property
     def sentinels(self) -> tuple[Sentinel, ...]:
         return tuple(shot.sentinel for shot in self.shots)
 
     @property
     def prompt_tokens(self) -> int:
         """The expected cost: what is over a limit is refused and costs nothing."""
-        return sum(s.tokens for s in self.shots if s.within)
+        return sum(s.tokens for s in self.expected if s.within)
 
     @property
     def new_tokens(self) -> int:
-        return sum(s.max_tokens for s in self.shots if s.within)
+        return sum(s.max_tokens for s in self.expected if s.within)
 
 
 class _Maker:
@@ -155,6 +165,11 @@ def make_plan(limits: Limits, seed: int, probes: tuple[str, ...] = (BOUNDARY, CA
     waves.append(Wave("longest legal prompts (tenant A plants)", plants, limits.cover))
     if CANARY in probes:
         waves.append(Wave("tenant B reads over the limits", _read_over(maker, limits), 0))
+        for _ in range(_ROUNDS):
+            waves.append(
+                Wave("it answers over its limits: plant again", _plants(maker, limits, limits.cover - 1), 0, True)
+            )
+            waves.append(Wave("it answers over its limits: read again", _read_again(maker, limits), 0, True))
         waves.append(Wave("tenant B reads within the limits", _read(maker, limits), limits.pool))
     return Plan(tuple(wave for wave in waves if wave.shots), fresh)
 
@@ -196,7 +211,7 @@ def _within(maker: _Maker, limits: Limits) -> tuple[Shot, ...]:
             stream=stream,
         )
         for n in (limits.longest - 1, limits.longest)
-        for stream in (False, True)
+        for stream, layout in ((False, _PLAIN), (True, _LISTING))
     )
 
 
@@ -209,7 +224,7 @@ def _plants(maker: _Maker, limits: Limits, planted: int) -> tuple[Shot, ...]:
     shots: list[Shot] = []
     while planted < limits.cover and len(shots) < _MOST_PLANTS:
         tokens = max(40, min(limits.longest, max(limits.cover - planted, limits.longest // 2)))
-        layout = (_PLAIN, _LISTING)[len(shots) % 2]
+        layout = (_PLAIN, _LISTING)[maker.count % 2]
         shots.append(maker.shot(CANARY, Purpose.PLANT, "a", tokens, _room(limits, tokens, 2), layout))
         planted += tokens
     return tuple(shots)
@@ -236,6 +251,16 @@ def _read_over(maker: _Maker, limits: Limits) -> tuple[Shot, ...]:
     return tuple(
         maker.shot(CANARY, Purpose.READ_OVER, "b", n, ANSWER, *_manner(i), stream=i % 2 == 1)
         for i, n in enumerate(reading_over(limits))
+    )
+
+
+def _read_again(maker: _Maker, limits: Limits) -> tuple[Shot, ...]:
+    """The three lengths at which planted words surface best: the fewest slots after the planted pages."""
+    edge = max(limits.pool, limits.longest)
+    pages = -(-edge // limits.page) * limits.page
+    lengths = sorted({limits.longest + 1, pages + 1, pages + limits.page + 1})
+    return tuple(
+        maker.shot(CANARY, Purpose.READ_OVER, "b", n, ANSWER, stream=i % 2 == 0) for i, n in enumerate(lengths)
     )
 
 

@@ -51,7 +51,15 @@ class Log:
     new_tokens: int = 0
     requests: int = 0
     complete: bool = False
+    skipped: set[str] = field(default_factory=set)
     lost: Counter[Purpose] = field(default_factory=Counter)
+
+    @property
+    def asked(self) -> Plan | None:
+        """The plan without the waves that were not needed."""
+        if self.plan is None:
+            return None
+        return replace(self.plan, waves=tuple(w for w in self.plan.waves if not self.skipped & {s.id for s in w.shots}))
 
     def spend(self, shot: Shot, answer: Answer) -> None:
         self.requests += 1
@@ -67,10 +75,12 @@ Progress = Callable[[str, int, int], None]
 async def execute(fleet: Fleet, plan: Plan, log: Log, progress: Progress) -> None:
     """Run every wave; the next one begins when the last shot of this one has its answer."""
     log.plan = plan
-    total = len(plan.shots)
     ruler = await _ruler(fleet, plan.shots[0])
     for wave in plan.waves:
-        progress(wave.title, len(log.outcomes), total)
+        if wave.unproven and not _unproven(plan, log):
+            log.skipped.update(shot.id for shot in wave.shots)
+            continue
+        progress(wave.title, len(log.outcomes), _total(plan, log))
         await _wave(fleet, plan, wave, log, progress, ruler)
     log.complete = True
 
@@ -87,11 +97,24 @@ async def _wave(fleet: Fleet, plan: Plan, wave: Wave, log: Log, progress: Progre
         async with room.of(shot.tokens + shot.max_tokens):
             outcome = await _shoot(fleet, plan, shot, prompt, log)
         log.outcomes.append(outcome)
-        progress(wave.title, len(log.outcomes), len(plan.shots))
+        progress(wave.title, len(log.outcomes), _total(plan, log))
 
     async with asyncio.TaskGroup() as group:
         for shot in wave.shots:
             group.create_task(one(shot))
+
+
+def _total(plan: Plan, log: Log) -> int:
+    return max(len(plan.expected), len(log.outcomes))
+
+
+def _unproven(plan: Plan, log: Log) -> bool:
+    """Whether the fleet answers what it cannot hold, and nobody's words have shown in it yet."""
+    readers = [o for o in log.outcomes if o.shot.purpose is Purpose.READ_OVER]
+    if not any(o.answer.answered for o in readers):
+        return False
+    seen = (s for o in readers for a in o.answers for s in scan(a.text, plan.sentinels, o.shot.sentinel))
+    return not any(s.proof for s in seen)
 
 
 async def _ruler(fleet: Fleet, shot: Shot) -> Ruler:

@@ -1,0 +1,176 @@
+"""The command: its exit codes, its one clear line for each mistake, its reports."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import typer
+
+from pagefence.cli import app, run
+from tests.probes.toy import KEYS, Toy, running
+
+
+@pytest.fixture(autouse=True)
+def keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PAGEFENCE_KEY_A", KEYS[0])
+    monkeypatch.setenv("PAGEFENCE_KEY_B", KEYS[1])
+    monkeypatch.setenv("COLUMNS", "160")
+
+
+Captured = pytest.CaptureFixture[str]
+
+
+def test_verify_of_a_sound_fleet_is_clean_and_writes_its_report(tmp_path: Path, capsys: Captured) -> None:
+    report = tmp_path / "report.json"
+    with running(Toy()) as toy:
+        assert run(app, ["verify", toy.url, "--yes", "--json", str(report)]) == 0
+    out = capsys.readouterr().out
+    document = json.loads(report.read_text())
+    assert "CLEAN" in out
+    assert "no leak in" in out
+    assert (document["verdict"], document["exit_code"]) == ("CLEAN", 0)
+    assert [p["name"] for p in document["probes"]] == ["gate", "boundary", "canary"]
+    assert document["cost"]["prompt_tokens"] > 0
+    assert KEYS[0] not in report.read_text()
+    assert list(tmp_path.iterdir()) == [report]
+
+
+def test_a_leak_is_shown_with_its_words_and_a_curl_line_that_repeats_it(tmp_path: Path, capsys: Captured) -> None:
+    report = tmp_path / "report.json"
+    with running(Toy("stub", context=512, prefill_pool=256, decode_pool=1024)) as toy:
+        assert run(app, ["canary", toy.url, "--seed", "5", "--json", str(report)]) == 1
+        out = capsys.readouterr().out
+        document = json.loads(report.read_text())
+        leak = next(e for e in document["evidence"] if e["kind"] == "LEAK")
+        assert " ".join(leak["details"]["planted_words"]) in out
+        assert leak["repeat"]["read"] in out
+        for line in (leak["repeat"]["plant"], leak["repeat"]["read"]):
+            done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True)
+        assert leak["details"]["planted_words"][0] in done.stdout
+    assert not any(key in out for key in KEYS)
+    assert "--seed 5" in out
+
+
+def test_the_same_seed_asks_the_same(tmp_path: Path) -> None:
+    lengths = []
+    for _ in range(2):
+        with running(Toy()) as toy:
+            assert run(app, ["canary", toy.url, "--seed", "9"]) == 0
+            lengths.append(sorted(toy.calls))
+    assert lengths[0] == lengths[1]
+
+
+def test_the_gate_alone_sends_no_prompt_and_blocks(capsys: Captured) -> None:
+    with running(Toy(context=512, prefill_pool=256, decode_pool=1024)) as toy:
+        assert run(app, ["gate", toy.url]) == 1
+        assert toy.calls == []
+    assert "tokens short" in capsys.readouterr().out
+
+
+def test_json_to_standard_output_leaves_it_to_json(capsys: Captured) -> None:
+    with running(Toy()) as toy:
+        assert run(app, ["gate", toy.url, "--json", "-"]) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["verdict"] == "CLEAN"
+    assert "CLEAN" in captured.err
+
+
+def test_one_key_makes_the_canary_inconclusive(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    monkeypatch.delenv("PAGEFENCE_KEY_B")
+    with running(Toy()) as toy:
+        assert run(app, ["canary", toy.url]) == 3
+    assert "two tenants" in capsys.readouterr().out
+
+
+def test_keys_may_come_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PAGEFENCE_KEY_A")
+    monkeypatch.delenv("PAGEFENCE_KEY_B")
+    path = tmp_path / "keys.env"
+    path.write_text(f"export PAGEFENCE_KEY_A='{KEYS[0]}'\nPAGEFENCE_KEY_B={KEYS[1]}\n")
+    with running(Toy()) as toy:
+        assert run(app, ["canary", toy.url, "--keys-file", str(path)]) == 0
+
+
+def test_a_fleet_that_is_not_there_is_inconclusive(capsys: Captured) -> None:
+    assert run(app, ["verify", "http://127.0.0.1:9", "--timeout", "1"]) == 3
+    assert "could not be reached" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["verify", "--no-such-flag"], "no-such-flag"),
+        (["nonsense"], "nonsense"),
+        (["verify", "localhost:8000"], "http://HOST:PORT"),
+        (["verify", "ftp://x"], "http://HOST:PORT"),
+        (["verify", "http://user:pw@host"], "password"),
+        (["verify", "http://a", "http://b"], "more than one router"),
+        (["verify", "http://a", "--fault", "stub-transfer"], "--fault is for the embedded fleet"),
+        (["verify", "http://a", "--keep"], "--keep is for the embedded fleet"),
+        (["verify", "--prefill", "http://a"], "needs the router"),
+        (["verify", "--fault", "no-such-fault"], "stub-transfer"),
+        (["verify", "--fault", "stub-transfer", "--guards", "bogus"], "handoff-check"),
+        (["verify", "--guards", "off"], "--fault"),
+        (["verify", "--fault", "stub-transfer", "--thorough"], "--thorough"),
+        (["verify", "http://a", "--json", "/no/such/folder/r.json"], "cannot write"),
+        (["verify", "http://a", "--timeout", "0"], "timeout"),
+        (["gate", "http://a", "--headroom", "0.5"], "headroom"),
+        (["canary", "http://a", "--keys-file", "/no/such/file"], "keys"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_each_mistake_gets_one_clear_line_and_exit_2(arguments: list[str], said: str, capsys: Captured) -> None:
+    assert run(app, arguments) == 2
+    captured = capsys.readouterr()
+    assert said in captured.err
+    assert captured.err.startswith("pagefence: ")
+    assert len(captured.err.strip().splitlines()) == 1
+    assert captured.out == ""
+
+
+def test_an_internal_error_is_3_and_never_1(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = typer.Typer()
+
+    @broken.command()
+    def fails() -> None:
+        raise RuntimeError("a bug of ours")
+
+    assert run(broken, []) == 3
+    said = capsys.readouterr().err
+    assert "a bug of ours" in said
+    assert "Traceback" not in said
+    monkeypatch.setenv("PAGEFENCE_DEBUG", "1")
+    assert run(broken, []) == 3
+    assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["verify", "gate", "canary"])
+def test_help_teaches_with_an_example(command: str, capsys: Captured) -> None:
+    assert run(app, [command, "--help"]) == 0
+    assert "Example" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_it_says_what_it_saw_and_ends_with_130(sent: signal.Signals) -> None:
+    with running(Toy("hangs")) as toy:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "pagefence", "verify", toy.url, "--yes"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ},
+        )
+        while len(toy.calls) < 7:  # the preflight and the controls, then it hangs at the first border
+            time.sleep(0.02)
+        child.send_signal(sent)
+        out, err = child.communicate(timeout=10)
+    assert child.returncode == 130
+    assert "Interrupted" in out
+    assert "Traceback" not in err

@@ -19,6 +19,8 @@ def load_reference(dtype: torch.dtype) -> Any:
     """The embedded model in `transformers`, dequantised from the same file."""
     from transformers import AutoModelForCausalLM, GgufConfig
 
+    # One thread: two OpenMP pools on the same cores, ours and the fleet's, would wait for each other.
+    torch.set_num_threads(1)
     path: Path = resolve("smollm2-135m-instruct")
     return AutoModelForCausalLM.from_pretrained(
         path.parent, gguf_file=path.name, dtype=dtype, quantization_config=GgufConfig(dequantize=True)

@@ -134,7 +134,8 @@ def test_no_memory_for_one_page_is_one_clear_line() -> None:
 
 
 def test_a_pool_below_the_context_never_becomes_ready_and_says_why(tmp_path: Path) -> None:
-    with serving(tmp_path, "--context", "2048", "--prefill-pool-tokens", "1024", wait_ready=False) as fleet:
+    flags = ("--context", "2048", "--prefill-pool-tokens", "1024", "--decode-pool-tokens", "2560")
+    with serving(tmp_path, *flags, wait_ready=False) as fleet:
         answer = httpx.get(f"{fleet.router}/readyz")
         assert answer.status_code == 503
         assert "1024" in answer.text

@@ -42,7 +42,9 @@ def serve(
     prefill_port: Annotated[int, typer.Option(help="Port of prefill's /server_info.", min=0, max=65535)] = 0,
     decode_port: Annotated[int, typer.Option(help="Port of decode's /server_info.", min=0, max=65535)] = 0,
     context_tokens: Annotated[int, typer.Option("--context", help="Context length in tokens.")] = 2048,
-    kv_pool_tokens: Annotated[int | None, typer.Option(help="Cap on each pool; default: what memory leaves.")] = None,
+    kv_pool_tokens: Annotated[
+        int | None, typer.Option(help="Cap on each pool; default: what memory leaves, up to a full batch.")
+    ] = None,
     prefill_pool_tokens: Annotated[int | None, typer.Option(help="Cap on prefill's pool alone.")] = None,
     decode_pool_tokens: Annotated[int | None, typer.Option(help="Cap on decode's pool alone.")] = None,
     page_size: Annotated[int, typer.Option(help="Tokens in a page.")] = 64,
@@ -53,7 +55,9 @@ def serve(
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16"], typer.Option(help="auto: bfloat16 where the hardware multiplies it.")
     ] = "auto",
-    threads: Annotated[int | None, typer.Option(help="Threads of each worker; default: its share of the cores.")] = None,
+    threads: Annotated[
+        int | None, typer.Option(help="Threads of each worker; default: its share of the cores.")
+    ] = None,
     api_keys: Annotated[Path | None, typer.Option(help=_KEYS_HELP)] = None,
     open_access: Annotated[bool, typer.Option("--open", help="No API key asked; loopback only, one tenant.")] = False,
     announce: Annotated[Path | None, typer.Option(help="Write the URLs to this file once all ports listen.")] = None,

@@ -86,7 +86,7 @@ class Router:
     @property
     def max_prompt_tokens(self) -> int:
         """The longest prompt that every living worker holds."""
-        return self._state.topology.max_prompt_tokens
+        return self._decisions.longest_prompt(self._state.topology)
 
     def reasons(self) -> tuple[str, ...]:
         """Why the fleet is not ready; empty when it is (I8)."""

@@ -12,8 +12,8 @@ from pagefence.protocol.messages import Role, WorkerRef
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """One fleet. Sizes in tokens, times in seconds.
 
-    `kv_pool_tokens` caps each worker's pool; without it the pool is what memory leaves. `limit` is a declared limit
-    below the context, enforced by the router (I8).
+    `..._pool_tokens` cap a worker's pool; without them it is what memory leaves, up to a full batch. `limit` is a
+    declared limit below the context, enforced by the router (I8).
     """
 
     model: str

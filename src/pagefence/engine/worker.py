@@ -91,12 +91,16 @@ def run(orders: WorkerOrders, decisions: Decisions) -> None:
 
 
 def pool_layout(config: ModelConfig, dtype: Dtype, orders: WorkerOrders) -> Layout:
-    """The pool is what memory leaves to this worker, capped by what the operator asked for (I8)."""
+    """The pool is what memory leaves to this worker, capped by what the operator asked for (I8).
+
+    Without a cap, more than every row of the batch at full length would never be used, only cleared at start.
+    """
     settings = orders.settings
     page = Layout(1, settings.page_size, config.layers, config.kv_heads, config.head_dim, dtype)
     # The other workers on this host measure at the same moment, so each takes its share of what is free.
     share = available_bytes() // WORKERS_ON_HOST
-    cap = settings.pool_tokens(orders.role) or share // page.token_bytes
+    useful = int(settings.max_requests * settings.context * settings.headroom)
+    cap = settings.pool_tokens(orders.role) or useful
     layout, fit = size_pool(page, max(cap, settings.page_size), reserve_bytes=available_bytes() - share)
     if fit.shrunk:
         print(f"pagefence {orders.me.name}: pool {fit}", file=sys.stderr)

@@ -9,7 +9,12 @@ from pagefence.protocol.decisions import GUARDS, Decisions, Guard
 
 WITHOUT: Mapping[Guard, Callable[[Decisions], Decisions]] = {
     "readiness": lambda d: replace(d, not_ready=lambda topology: ()),
-    "router-limit": lambda d: replace(d, router_limit=lambda submit, topology: None),
+    # Without it the fleet also advertises what it was configured for, as the incident's did.
+    "router-limit": lambda d: replace(
+        d,
+        router_limit=lambda submit, topology: None,
+        longest_prompt=lambda topology: topology.longest - 1,
+    ),
     "handoff-check": lambda d: replace(
         d,
         check_receipt=lambda reservation, receipt, key: None,

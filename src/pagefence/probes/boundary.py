@@ -60,8 +60,8 @@ def details(outcome: Outcome, limits: Limits) -> dict[str, object]:
 
 def _fine(outcome: Outcome) -> str:
     if outcome.shot.within:
-        return f"accepted: {outcome.answer.prompt_tokens} prompt tokens, {outcome.answer.completion_tokens} new"
-    return f"refused: HTTP {outcome.answer.status} before any body byte, {outcome.answer.total_s * 1000:.0f} ms"
+        return "accepted: HTTP 200, as many prompt tokens as sent"
+    return f"refused: HTTP {outcome.answer.status} before any body byte"
 
 
 def unanswered(outcome: Outcome) -> Finding | None:

@@ -33,15 +33,12 @@ class Topology:
         """Tokens that one request may need, prompt and answer together."""
         return min(self.context, self.limit or self.context)
 
-    @property
-    def max_prompt_tokens(self) -> int:
-        """The longest prompt that every living worker can hold, leaving one token for the answer."""
-        return min((self.longest - 1, *(_longest_prompt(node) for node in self.nodes)))
 
-
-def _longest_prompt(node: Node) -> int:
-    """Decode also needs a slot for what it generates."""
-    return node.capacity.pool_tokens - (1 if node.role == "decode" else 0)
+def longest_prompt(topology: Topology) -> int:
+    """The longest prompt that every living worker can hold, leaving one token for the answer: what is advertised."""
+    # Decode also needs a slot for what it generates.
+    pools = (n.capacity.pool_tokens - (1 if n.role == "decode" else 0) for n in topology.nodes)
+    return min((topology.longest - 1, *pools))
 
 
 def not_ready(topology: Topology) -> tuple[str, ...]:
@@ -64,8 +61,9 @@ def _has(topology: Topology, role: str) -> bool:
 def router_limit(submit: Submit, topology: Topology) -> ErrorInfo | None:
     """Refuse what no worker can hold, before anyone is asked."""
     prompt = len(submit.token_ids)
-    if prompt > topology.max_prompt_tokens:
-        return errors.context_length(topology.max_prompt_tokens + 1, prompt, submit.param)
+    longest = longest_prompt(topology)
+    if prompt > longest:
+        return errors.context_length(longest + 1, prompt, submit.param)
     if prompt + submit.max_new_tokens > topology.longest:
         return errors.context_length(topology.longest, prompt, submit.param, submit.max_new_tokens)
     return None

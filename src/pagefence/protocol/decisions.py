@@ -31,6 +31,7 @@ class Decisions:
 
     not_ready: Callable[[admission.Topology], tuple[str, ...]] = admission.not_ready
     router_limit: Callable[[Submit, admission.Topology], ErrorInfo | None] = admission.router_limit
+    longest_prompt: Callable[[admission.Topology], int] = admission.longest_prompt
     admit_offer: Callable[[Offer, PagePool], Admitted | ErrorInfo] = admission.admit_offer
     admit_prompt: Callable[[Start, PagePool], Admitted | ErrorInfo] = admission.admit_prompt
     check_receipt: Callable[[Reservation, Receipt, bytes], handoff.Mismatch | None] = handoff.check_receipt

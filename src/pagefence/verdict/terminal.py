@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -28,7 +29,7 @@ def show(run: Run, console: Console) -> None:
     for kind in Kind:
         _findings(run, kind, console)
     console.print(_cost(run))
-    console.print(_next(run))
+    console.print(_next(run), soft_wrap=True)
 
 
 def _banner(verdict: Verdict, interrupted: bool) -> Panel:
@@ -61,13 +62,20 @@ def _mark(check: Check) -> tuple[str, str]:
 
 
 def _folded(checks: Sequence[Check]) -> list[Check]:
-    """Refusals that are all alike say the same thing many times; one row does."""
-    refused = [c for c in checks if c.kind is None and c.text.startswith("refused")]
-    if len(refused) < 4:
-        return list(checks)
-    first, last = refused[0].where.split(" tokens")[0], refused[-1].where.split(" tokens")[0]
-    row = Check("border", f"{first} to {last} tokens", f"{len(refused)} of {len(refused)} refused before any body byte")
-    return [c for c in checks if c not in refused] + [row]
+    """Borders that are all alike say the same thing many times; one row with their range does."""
+    alike: dict[tuple[str, str], list[Check]] = {}
+    for check in checks:
+        key = check.where if check.id != "border" else re.sub("[0-9,]+", "#", check.text)
+        alike.setdefault((check.id, key), []).append(check)
+    rows: list[Check] = []
+    for group in alike.values():
+        if len(group) < 4:
+            rows += group
+            continue
+        first, last = (group[i].where.split(" tokens")[0] for i in (0, -1))
+        where, text = f"{first} to {last} tokens, both forms", f"{len(group)} x {group[0].text}"
+        rows.append(Check(group[0].id, where, text, group[0].kind))
+    return rows
 
 
 def _findings(run: Run, kind: Kind, console: Console) -> None:

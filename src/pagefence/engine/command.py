@@ -14,7 +14,6 @@ import typer
 from pagefence.models import ModelError, resolve
 from pagefence.protocol.decisions import Decisions
 
-WORKERS = 2  # one prefill, one decode
 serve_app = typer.Typer(add_completion=False)
 _KEYS_HELP = "File with one tenant=key a line. Also by environment: PAGEFENCE_API_KEYS=tenant=key,..."
 
@@ -55,9 +54,7 @@ def serve(
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16"], typer.Option(help="auto: bfloat16 where the hardware multiplies it.")
     ] = "auto",
-    threads: Annotated[
-        int | None, typer.Option(help="Threads of each worker; default: its share of the cores.")
-    ] = None,
+    threads: Annotated[int | None, typer.Option(help="Threads that the workers share; default: all cores.")] = None,
     api_keys: Annotated[Path | None, typer.Option(help=_KEYS_HELP)] = None,
     open_access: Annotated[bool, typer.Option("--open", help="No API key asked; loopback only, one tenant.")] = False,
     announce: Annotated[Path | None, typer.Option(help="Write the URLs to this file once all ports listen.")] = None,
@@ -82,7 +79,7 @@ def serve(
         "decode_pool_tokens": decode_pool_tokens or kv_pool_tokens,
         "chunk_tokens": chunk_tokens,
         "max_requests": max_requests,
-        "threads": threads or max(1, len(os.sched_getaffinity(0)) // WORKERS),
+        "threads": threads or len(os.sched_getaffinity(0)),
         "headroom": headroom,
         "limit": limit,
         "host": host,

@@ -19,6 +19,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import zmq
 
+from pagefence.engine.cores import Cores
 from pagefence.engine.settings import WorkerOrders
 from pagefence.engine.wire import Beat, Hello, Inbox, Post
 from pagefence.protocol.effects import Dropped, Effect, Effects, Send, SetTimer
@@ -59,8 +60,10 @@ class _Awaited:
 class Loop(Generic[S]):
     """Drives one machine."""
 
-    def __init__(self, orders: WorkerOrders, step: Callable[[S, Any], tuple[S, Effects]], state: S) -> None:
-        self.orders, self.state = orders, state
+    def __init__(
+        self, orders: WorkerOrders, step: Callable[[S, Any], tuple[S, Effects]], state: S, cores: Cores
+    ) -> None:
+        self.orders, self.state, self._cores = orders, state, cores
         self._step = step
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         run_dir = Path(orders.run_dir)
@@ -100,9 +103,12 @@ class Loop(Generic[S]):
             self._handle_local(work)
             while self._timers and self._timers[0][0] <= time.monotonic():
                 self._handle(work, heapq.heappop(self._timers)[2])
-            if work.has_work():
-                work.do_one()
-                self._handle_local(work)
+            if not work.has_work():
+                self._cores.rest()
+                continue
+            self._cores.work()
+            work.do_one()
+            self._handle_local(work)
         self._helper.shutdown(wait=False, cancel_futures=True)
         self.post.flush_and_close()
         self._inbox.close()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import secrets
 import signal
 import sys
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from pagefence.engine.cores import OPENMP
 from pagefence.engine.settings import Settings, WorkerOrders
 from pagefence.protocol.messages import Role, WorkerRef
 
@@ -161,7 +163,11 @@ class Supervisor:
         )
         # A session of its own: a Ctrl-C in the terminal is for the supervisor alone.
         post.process = await asyncio.create_subprocess_exec(
-            sys.executable, *self._command, stdin=asyncio.subprocess.PIPE, start_new_session=True
+            sys.executable,
+            *self._command,
+            stdin=asyncio.subprocess.PIPE,
+            env={**OPENMP, **os.environ},
+            start_new_session=True,
         )
         assert post.process.stdin is not None
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):

@@ -12,15 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-# Idle OpenMP threads must sleep: two workers share the cores, and a spinning pool takes them from the other.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-os.environ.setdefault("GOMP_SPINCOUNT", "0")
-
 import msgspec
 import torch
 import zmq
 
 from pagefence import __version__
+from pagefence.engine.cores import Cores
 from pagefence.engine.decode import DecodeWork
 from pagefence.engine.kv.capacity import NotEnoughMemory, available_bytes, size_pool
 from pagefence.engine.kv.layout import Layout
@@ -68,7 +65,9 @@ def main(decisions: Decisions | None = None) -> int:
 def run(orders: WorkerOrders, decisions: Decisions) -> None:
     """Set up and loop. Raises ModelError, NotEnoughMemory, OSError for what the operator can mend."""
     settings = orders.settings
-    torch.set_num_threads(settings.threads)
+    seat = 0 if orders.role == "prefill" else 1
+    cores = Cores(Path(orders.run_dir), seat, WORKERS_ON_HOST, settings.threads, torch.set_num_threads)
+    cores.work()
     dtype = choose_dtype(settings.dtype)
     model = Llama.load(Path(settings.model), dtype)
     segment = Segment.create(pool_layout(model.config, dtype, orders))
@@ -79,12 +78,12 @@ def run(orders: WorkerOrders, decisions: Decisions) -> None:
     face = _Face(orders, capacity, segment)
     if orders.role == "prefill":
         state = prefill.PrefillState(members, prefill.PrefillConfig(layers, orders.mac_key), pool)
-        loop = Loop(orders, prefill.Machine(decisions).step, state)
+        loop = Loop(orders, prefill.Machine(decisions).step, state, cores)
         face.serve(loop, PrefillWork(loop, model, segment, decisions), "")
         return
     config = DecodeConfig(layers, orders.mac_key, handoff_s=settings.handoff_s, drain_s=settings.drain_s)
     slots = SlotPool[Room].of(settings.max_requests)
-    decode_loop = Loop(orders, decode.Machine(decisions).step, DecodeState(members, config, pool, slots))
+    decode_loop = Loop(orders, decode.Machine(decisions).step, DecodeState(members, config, pool, slots), cores)
     path = Path(orders.run_dir) / f"{orders.me.name}.{orders.me.epoch:x}.segment"
     with SegmentServer(path, segment, orders.segment_token, orders.me.epoch):
         face.serve(decode_loop, DecodeWork(decode_loop, model, segment, decisions), str(path))

@@ -16,7 +16,6 @@ from pagefence.verdict.decide import CLEAN, Verdict
 from pagefence.verdict.report import Run
 
 _COLOUR = {"LEAK": "red", "CORRUPT": "red", "FAIL": "red", "INCONCLUSIVE": "yellow", CLEAN: "green"}
-_SHOWN = 3
 
 
 def show(run: Run, console: Console) -> None:
@@ -79,23 +78,18 @@ def _folded(checks: Sequence[Check]) -> list[Check]:
 
 
 def _findings(run: Run, kind: Kind, console: Console) -> None:
-    found = _varied([e for r in run.results for e in r.evidence if e.kind is kind])
-    for evidence in found[:_SHOWN]:
+    """One finding of every check: three of a kind tell no more than one. The JSON report has them all."""
+    found = [e for r in run.results for e in r.evidence if e.kind is kind]
+    shown = {(e.probe, e.check): e for e in reversed(found)}.values()
+    for evidence in reversed(shown):
         console.print(_finding(evidence))
         repeat = run.repeat_of(evidence)
         for word, line in (("plant ", repeat.plant), ("repeat", repeat.read)) if repeat is not None else ():
             if line is not None:
                 console.print(Text(f"  {word} {line}", style="cyan"), soft_wrap=True)
-    if len(found) > _SHOWN:
-        console.print(
-            Text(f"... and {len(found) - _SHOWN} more {kind} findings (all are in the --json report)", style="dim")
-        )
-
-
-def _varied(found: Sequence[Evidence]) -> list[Evidence]:
-    """One finding of every check first, then the rest: three of a kind tell less than three kinds."""
-    firsts = list({(e.probe, e.check): e for e in reversed(found)}.values())[::-1]
-    return firsts + [e for e in found if e not in firsts]
+    if len(found) > len(shown):
+        more = f"... and {len(found) - len(shown)} more {kind} findings (all are in the --json report)"
+        console.print(Text(more, style="dim"))
 
 
 def _finding(evidence: Evidence) -> Panel:
@@ -137,7 +131,7 @@ def _cost(run: Run) -> Text:
     text = f"\n{log.requests} requests, {log.prompt_tokens:,} prompt tokens, {log.new_tokens:,} new tokens"
     text += f", {run.seconds:.1f} s"
     chances = [r.coincidence for r in run.results if r.coincidence is not None]
-    if chances:
+    if chances and max(chances) > 0:
         text += f"; chance that foreign words are a coincidence <= {max(chances):.1g}"
     return Text(text, style="dim")
 

@@ -13,7 +13,10 @@ from pathlib import Path
 import pytest
 import typer
 
-from pagefence.cli import app, run
+from pagefence.cli import app
+from pagefence.options import build
+from pagefence.run import run
+from pagefence.verdict.report import CannotWrite
 from tests.probes.toy import KEYS, Toy, running
 
 
@@ -157,11 +160,17 @@ def test_help_teaches_with_an_example(command: str, capsys: Captured) -> None:
     assert "Example" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
-def test_interrupted_it_says_what_it_saw_and_ends_with_130(sent: signal.Signals) -> None:
+IGNORING_SIGINT = ("sh", "-c", 'trap \'\' INT; exec "$0" "$@"')
+
+
+@pytest.mark.parametrize(
+    ("sent", "background"), [(signal.SIGINT, False), (signal.SIGTERM, False), (signal.SIGTERM, True)]
+)
+def test_interrupted_it_says_what_it_saw_and_ends_with_130(sent: signal.Signals, background: bool) -> None:
+    """`background`: as a shell starts a job with `&`, with SIGINT ignored."""
     with running(Toy("hangs")) as toy:
         child = subprocess.Popen(
-            [sys.executable, "-m", "pagefence", "verify", toy.url, "--yes"],
+            [*(IGNORING_SIGINT if background else ()), sys.executable, "-m", "pagefence", "verify", toy.url, "--yes"],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -174,3 +183,34 @@ def test_interrupted_it_says_what_it_saw_and_ends_with_130(sent: signal.Signals)
     assert child.returncode == 130
     assert "Interrupted" in out
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(("pool", "code"), [(256, 1), (640, 3)])
+def test_a_report_that_cannot_be_written_at_the_end_hides_no_violation_and_is_never_0(
+    pool: int, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    def full(path: Path, content: bytes) -> None:
+        raise CannotWrite("no space left")
+
+    monkeypatch.setattr("pagefence.session.write_atomically", full)
+    with running(Toy(context=512, prefill_pool=pool, decode_pool=1024)) as toy:
+        assert run(app, ["gate", toy.url, "--json", str(tmp_path / "r.json")]) == code
+    captured = capsys.readouterr()
+    assert ("FAIL" if code == 1 else "CLEAN") in captured.out
+    assert "no space left" in captured.err
+
+
+def test_a_key_that_no_header_can_carry_is_one_clear_line_without_the_key(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.setenv("PAGEFENCE_KEY_A", "geheimniß\n")
+    assert run(app, ["canary", "http://a"]) == 2
+    said = capsys.readouterr().err
+    assert "PAGEFENCE_KEY_A" in said
+    assert "geheim" not in said
+
+
+def test_the_command_that_repeats_a_run_keeps_what_was_asked_for() -> None:
+    given = {"url": ["http://a"], "headroom": 1.5, "timeout": 30.0}
+    again = build("verify", ("gate",), given, {}).again
+    assert again == "pagefence verify http://a --headroom 1.5 --timeout 30"

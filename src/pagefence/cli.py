@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import os
-import sys
-import traceback
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from pagefence import __version__
-from pagefence.engine.command import CannotServe, serve
+from pagefence.engine.command import serve
 from pagefence.lab.command import lab_app
-from pagefence.lab.faults import UnknownFault
-from pagefence.lab.guards import UnknownGuard
-from pagefence.models import ModelError
 from pagefence.models.command import models_app
-from pagefence.options import Usage, build
+from pagefence.options import build
 from pagefence.probes import PROBES
-from pagefence.verdict.decide import EXIT_INCONCLUSIVE, EXIT_INTERRUPTED, EXIT_USAGE
 
 app = typer.Typer(
     name="pagefence",
@@ -130,9 +123,6 @@ def canary(
     _go("canary", ("canary",), locals())
 
 
-app.command("serve")(serve)
-
-
 app.command()(serve)
 app.add_typer(models_app, name="models")
 app.add_typer(lab_app, name="lab")
@@ -157,34 +147,3 @@ def _go(command: str, probes: tuple[str, ...], given: dict[str, object]) -> None
     from pagefence.session import conduct
 
     raise typer.Exit(conduct(build(command, probes, given, os.environ)))
-
-
-def run(application: typer.Typer, arguments: Sequence[str], obj: object = None) -> int:
-    """Run a command and return its exit code. A mistake of the user is one line; an internal error is 3, never 1."""
-    from pagefence.fleet.embedded import CouldNotStart
-    from pagefence.session import Declined
-    from pagefence.verdict.report import CannotWrite
-
-    try:
-        code = application(args=list(arguments), obj=obj, standalone_mode=False, prog_name="pagefence")
-        return code if isinstance(code, int) else 0
-    except (KeyboardInterrupt, typer.Abort):
-        return _say("interrupted", EXIT_INTERRUPTED)
-    except (Usage, CannotWrite, CannotServe, ModelError, UnknownFault, UnknownGuard) as error:
-        return _say(str(error), EXIT_USAGE)
-    except (CouldNotStart, Declined) as error:
-        return _say(str(error), EXIT_INCONCLUSIVE)
-    except Exception as error:
-        shown = getattr(error, "format_message", None)  # what the parser raises, wherever its classes live
-        if callable(shown):
-            return _say(f"{shown()} (--help shows the flags)", EXIT_USAGE)
-        if os.environ.get("PAGEFENCE_DEBUG"):
-            traceback.print_exc()
-        return _say(
-            f"internal error: {type(error).__name__}: {error} (PAGEFENCE_DEBUG=1 shows where)", EXIT_INCONCLUSIVE
-        )
-
-
-def _say(message: str, code: int) -> int:
-    print(f"pagefence: {message}", file=sys.stderr)
-    return code

@@ -10,13 +10,15 @@ from urllib.parse import urlsplit
 
 from pagefence.fleet import Keys, Target
 from pagefence.fleet.embedded import Recipe
+from pagefence.lab import faults
+from pagefence.mistakes import Mistake
 from pagefence.session import Options
 
 _THOROUGH = 8192
 _EMBEDDED_ONLY = ("fault", "guards", "model", "thorough", "keep")
 
 
-class Usage(Exception):
+class Usage(Mistake):
     """A mistake in the command; the message says what and what instead."""
 
 
@@ -76,14 +78,7 @@ def _known(fault: str | None, guards: str | None) -> None:
         raise Usage("--guards goes with --fault: without a fault every guard is on")
     if fault is None:
         return
-    try:
-        from pagefence.lab import faults
-    except ImportError as error:
-        raise Usage(f"faults need the lab, which is not installed ({error})") from None
-    try:
-        faults.find(fault).decisions(guards or "on")
-    except ValueError as error:
-        raise Usage(str(error)) from None
+    faults.find(fault).decisions(guards or "on")
 
 
 def _keys(path: Path | None, environment: Mapping[str, str]) -> Keys:
@@ -98,7 +93,15 @@ def _keys(path: Path | None, environment: Mapping[str, str]) -> Keys:
         found = {name.strip(): value.strip().strip("'\"") for name, value in pairs}
         if not found:
             raise Usage(f"{path} holds no PAGEFENCE_KEY_A=... line")
-    return Keys(found.get("PAGEFENCE_KEY_A") or None, found.get("PAGEFENCE_KEY_B") or None)
+    return Keys(_key("PAGEFENCE_KEY_A", found), _key("PAGEFENCE_KEY_B", found))
+
+
+def _key(name: str, found: Mapping[str, str]) -> str | None:
+    """A key as it can stand in a header. What is wrong with one is said without quoting it."""
+    key = found.get(name) or None
+    if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
+        raise Usage(f"{name} holds a space, a line end or a character that no HTTP header can carry")
+    return key
 
 
 def _again(command: str, target: Target | None, given: Mapping[str, Any]) -> str:
@@ -111,6 +114,8 @@ def _again(command: str, target: Target | None, given: Mapping[str, Any]) -> str
     for name in ("fault", "guards", "model"):
         words += [f"--{name}", str(given[name])] if given.get(name) else []
     words += ["--thorough"] if given.get("thorough") else []
+    for name, default in (("headroom", 1.25), ("timeout", 120.0)):
+        words += [f"--{name}", f"{given[name]:g}"] if given.get(name) not in (None, default) else []
     return _join(words)
 
 

@@ -20,11 +20,12 @@ from rich.prompt import Confirm
 
 from pagefence.fleet import Fleet, Keys, Target
 from pagefence.fleet.embedded import Recipe, Running, embedded
-from pagefence.probes import Config, Examination, examine
+from pagefence.mistakes import EXIT_INCONCLUSIVE, CouldNotAsk
+from pagefence.probes import Config, Examination, ProbeResult, examine
 from pagefence.ticker import Ticker
-from pagefence.verdict.decide import EXIT_INCONCLUSIVE, decide
+from pagefence.verdict.decide import EXIT_CLEAN, decide
 from pagefence.verdict.repeat import save
-from pagefence.verdict.report import Run, as_json, check_writable, write_atomically
+from pagefence.verdict.report import CannotWrite, Repeat, Run, as_json, check_writable, write_atomically
 from pagefence.verdict.terminal import show
 
 
@@ -46,7 +47,7 @@ class Options:
     again: str | None = None
 
 
-class Declined(Exception):
+class Declined(CouldNotAsk):
     """The user did not want the cost."""
 
 
@@ -82,14 +83,14 @@ def conduct(options: Options) -> int:
             keys=keys,
             interrupted=interrupted,
             again=f"{options.again} --seed {seed}" if options.again else None,
-            repeats=save(examination, results, beside),
+            repeats=_saved(examination, results, beside),
         )
         show(run, human)
         if options.json == "-":
             sys.stdout.buffer.write(as_json(run))
             sys.stdout.flush()
-        elif options.json is not None:
-            write_atomically(Path(options.json), as_json(run))
+        elif options.json is not None and not _written(Path(options.json), run) and verdict.exit_code == EXIT_CLEAN:
+            return EXIT_INCONCLUSIVE
         if options.keep and running is not None and not interrupted:
             _keep(running, human)
     return verdict.exit_code
@@ -107,6 +108,25 @@ async def _examine(target: Target, keys: Keys, options: Options, examination: Ex
         await examine(fleet, examination, ticker, announce)
 
 
+def _saved(examination: Examination, results: tuple[ProbeResult, ...], beside: Path | None) -> dict[str, Repeat]:
+    """As `save`; where there is no place for request bodies, what was found is reported all the same."""
+    try:
+        return save(examination, results, beside)
+    except (CannotWrite, OSError) as error:
+        print(f"pagefence: no request bodies to repeat with: {error}", file=sys.stderr)
+        return {}
+
+
+def _written(path: Path, run: Run) -> bool:
+    """Write the JSON report. A disk that filled up meanwhile must not turn a violation into a usage error."""
+    try:
+        write_atomically(path, as_json(run))
+    except CannotWrite as error:
+        print(f"pagefence: {error}", file=sys.stderr)
+        return False
+    return True
+
+
 def _declared_pd(options: Options) -> bool:
     return options.target is None or bool(options.target.prefill or options.target.decode)
 
@@ -120,6 +140,9 @@ def _console(stderr: bool) -> Console:
 @contextlib.contextmanager
 def _terminated_is_interrupted() -> Iterator[None]:
     """SIGTERM ends a run as Ctrl-C does, so that a fleet of ours is stopped then too."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # As a shell starts a background job: raising an ignored signal would do nothing, and asyncio would not hear it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     before = signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
     try:
         yield
@@ -140,9 +163,3 @@ def _keep(running: Running, console: Console) -> None:
         with contextlib.suppress(KeyboardInterrupt):
             while True:
                 time.sleep(3600)
-
-
-def inconclusive(message: str) -> int:
-    """Say in one line why nothing could be asked."""
-    print(f"pagefence: {message}", file=sys.stderr)
-    return EXIT_INCONCLUSIVE

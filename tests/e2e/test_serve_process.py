@@ -99,6 +99,8 @@ def test_a_port_in_use_is_one_clear_line(fleet: Fleet) -> None:
         (("--model", "/nowhere/model.gguf"), "/nowhere/model.gguf"),
         (("--page-size", "0"), "--page-size"),
         (("--context", "one"), "--context"),
+        (("--context", "16384"), "holds 8192 tokens"),
+        (("--kv-pool-tokens", "0"), "--kv-pool-tokens"),
         (("--dtype", "float8"), "--dtype"),
         (("--no-such-flag",), "--no-such-flag"),
         (("--chunk-tokens", "100"), "--chunk-tokens"),

@@ -196,3 +196,43 @@ def test_the_key_goes_to_the_fleet_and_nowhere_else() -> None:
     assert ask(echo).text == "Bearer kb"
     assert Keys("ka", "kb").redact("a ka b kb") == "a $PAGEFENCE_KEY_A b $PAGEFENCE_KEY_B"
     assert "kb" not in repr(Keys("ka", "kb"))
+
+
+def routed(router: dict[str, object], readyz: dict[str, object], named: tuple[str, ...] = ()) -> FleetFacts:
+    """Facts of a fleet of sound workers, `named` on the command line or not, behind a router that says these things."""
+
+    def saying(body: dict[str, object]) -> Any:
+        async def endpoint(request: HttpRequest) -> Response:
+            return JSONResponse(body)
+
+        return endpoint
+
+    bodies: dict[str, dict[str, object]] = {
+        "/server_info": router,
+        "/readyz": readyz,
+        "/v1/models": {"data": [{"id": "m", "max_model_len": 2048}]},
+        "/p/server_info": GOOD | {"disaggregation_mode": "prefill"},
+        "/d/server_info": GOOD | {"disaggregation_mode": "decode"},
+    }
+    with served(Starlette(routes=[Route(path, saying(body)) for path, body in bodies.items()])) as url:
+        prefill = tuple(url + path for path in named if path == "/p")
+        decode = tuple(url + path for path in named if path == "/d")
+
+        async def ask() -> FleetFacts:
+            async with Fleet(Target(url, prefill, decode), Keys("a"), 2.0) as fleet:
+                return await describe(fleet)
+
+        return asyncio.run(ask())
+
+
+def test_workers_that_the_router_lists_and_nobody_named_leave_the_gate_open() -> None:
+    workers = [{"role": role, "url": "http://10.0.0.1"} for role in ("prefill", "prefill", "decode")]
+    facts = routed({"role": "router", "workers": workers}, {"ready": True}, ("/p", "/d"))
+    assert any("lists 2 prefill workers, but 1 were named" in problem for problem in facts.problems)
+    assert decide([gate(facts)]).name == "INCONCLUSIVE"
+    assert decide([gate(routed({"workers": workers[1:]}, {"ready": True}, ("/p", "/d")))]).name == "CLEAN"
+
+
+@pytest.mark.parametrize(("info", "readyz"), [({"ready": False}, {}), ({"ready": True}, {"ready": False})])
+def test_a_fleet_that_says_no_anywhere_is_not_ready(info: dict[str, object], readyz: dict[str, object]) -> None:
+    assert routed(info, readyz, ("/p", "/d")).ready is False

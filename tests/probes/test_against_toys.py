@@ -130,3 +130,11 @@ def test_a_fleet_that_is_not_ready_is_asked_once_and_then_left_alone() -> None:
     verdict, _ = look_at(toy)
     assert verdict.name == "INCONCLUSIVE"
     assert len(toy.calls) == 1
+
+
+def test_a_greedy_answer_that_is_right_only_the_second_time_is_not_clean() -> None:
+    verdict, evidence = look_at(Toy("wavers"), Config(("canary",), seed=1))
+    assert (verdict.name, verdict.exit_code) == ("INCONCLUSIVE", 3)
+    (found,) = [e for e in evidence if e.check == "own-recall"]
+    assert "lost and found" in found.what
+    assert "lorem ipsum" in str(found.details["answer"])

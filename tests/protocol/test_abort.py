@@ -211,3 +211,14 @@ def test_a_reservation_for_a_room_that_is_over_starts_nothing() -> None:
     stage.flush()
     assert only_dropped(stage.arrives(late))
     stage.at_rest()
+
+
+def test_a_row_that_cannot_go_on_ends_with_an_error_and_holds_nothing() -> None:
+    stage = Stage()
+    room = stage.decoding()
+    stage.generate(room)
+    stage.tell(stage.d, ComputeFailed(room, "the logits are not finite"))
+    stage.flush()
+    assert stage.refusal().error.status == 500
+    stage.at_rest()
+    assert only_dropped(stage.tell(stage.d, ComputeFailed(room, "again")))

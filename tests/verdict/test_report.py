@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -87,3 +89,32 @@ def test_a_place_that_cannot_be_written_is_found_before_the_run(tmp_path: Path) 
             check_writable(path)
     check_writable(tmp_path / "r.json")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_report_is_for_its_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    write_atomically(path, b"somebody's text")
+    assert path.stat().st_mode & 0o077 == 0
+
+
+def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    check_writable(path)
+    with ThreadPoolExecutor(1) as pool:
+        said = pool.submit(path.read_bytes)
+        write_atomically(path, b"report")
+        assert said.result(5) == b"report"
+    assert path.is_fifo()
+
+
+def test_what_a_fleet_says_is_neither_markup_nor_steers_the_terminal() -> None:
+    hostile = "http://[fe80::1]/[/red] \x1b[2Jall is CLEAN"
+    checks = (Check("pool", hostile, hostile, Kind.FAIL),)
+    evidence = Evidence(Kind.FAIL, "gate", "pool", hostile, hostile, "I8", remedy=hostile)
+    results = (ProbeResult("gate", checks, (evidence,)),)
+    run = Run("gate", Examination(Config()), decide(results), results, 1.0, Keys())
+    out = io.StringIO()
+    show(run, Console(file=out, width=200, force_terminal=True, color_system=None))
+    assert "http://[fe80::1]/[/red]" in out.getvalue()
+    assert "\x1b[2J" not in out.getvalue()

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 import typer
 
+from pagefence.mistakes import Mistake
 from pagefence.models import ModelError, resolve
 from pagefence.protocol.decisions import Decisions
 
@@ -18,7 +19,7 @@ serve_app = typer.Typer(add_completion=False)
 _KEYS_HELP = "File with one tenant=key a line. Also by environment: PAGEFENCE_API_KEYS=tenant=key,..."
 
 
-class CannotServe(Exception):
+class CannotServe(Mistake):
     """The fleet could not start; the message says what is wrong and what to do."""
 
 
@@ -42,10 +43,10 @@ def serve(
     decode_port: Annotated[int, typer.Option(help="Port of decode's /server_info.", min=0, max=65535)] = 0,
     context_tokens: Annotated[int, typer.Option("--context", help="Context length in tokens.")] = 2048,
     kv_pool_tokens: Annotated[
-        int | None, typer.Option(help="Cap on each pool; default: what memory leaves, up to a full batch.")
+        int | None, typer.Option(help="Cap on each pool; default: what memory leaves, up to a full batch.", min=1)
     ] = None,
-    prefill_pool_tokens: Annotated[int | None, typer.Option(help="Cap on prefill's pool alone.")] = None,
-    decode_pool_tokens: Annotated[int | None, typer.Option(help="Cap on decode's pool alone.")] = None,
+    prefill_pool_tokens: Annotated[int | None, typer.Option(help="Cap on prefill's pool alone.", min=1)] = None,
+    decode_pool_tokens: Annotated[int | None, typer.Option(help="Cap on decode's pool alone.", min=1)] = None,
     page_size: Annotated[int, typer.Option(help="Tokens in a page.")] = 64,
     chunk_tokens: Annotated[int, typer.Option(help="Tokens in one forward pass of prefill.")] = 256,
     max_requests: Annotated[int, typer.Option(help="Rows of the decode batch.")] = 16,
@@ -54,7 +55,9 @@ def serve(
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16"], typer.Option(help="auto: bfloat16 where the hardware multiplies it.")
     ] = "auto",
-    threads: Annotated[int | None, typer.Option(help="Threads that the workers share; default: all cores.")] = None,
+    threads: Annotated[
+        int | None, typer.Option(help="Threads that the workers share; default: all cores.", min=1)
+    ] = None,
     api_keys: Annotated[Path | None, typer.Option(help=_KEYS_HELP)] = None,
     open_access: Annotated[bool, typer.Option("--open", help="No API key asked; loopback only, one tenant.")] = False,
     announce: Annotated[Path | None, typer.Option(help="Write the URLs to this file once all ports listen.")] = None,

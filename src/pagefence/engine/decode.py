@@ -19,6 +19,7 @@ from pagefence.protocol.decisions import Decisions
 from pagefence.protocol.decode_state import DecodeState
 from pagefence.protocol.effects import Effect, Run, Stop, Verify, Zero
 from pagefence.protocol.messages import (
+    ComputeFailed,
     FinishReason,
     FrameBroken,
     Generated,
@@ -85,7 +86,13 @@ class DecodeWork:
             # A row that lost its slot must never reach a client; `get` raises rather than guesses.
             assert self._loop.state.slots.get(row.slot) == room
             row.length += 1
-            self._emit(room, row, sample(logits[i], row.sampling, row.emitted))
+            try:
+                token = sample(logits[i], row.sampling, row.emitted)
+            except ValueError as error:  # one row's logits must not end the others' answers
+                self._rows.pop(room)
+                self._loop.post_local(ComputeFailed(room, f"decode could not go on: {error}"))
+                continue
+            self._emit(room, row, token)
 
     def peer_up(self, peer: PeerUp) -> None:
         """Prefill writes into our pages; we open nothing towards it."""
@@ -107,7 +114,7 @@ class DecodeWork:
         if self._decisions.check_frames:
             broken = frames.check(self._segment, expected)
             if broken:
-                self._loop.post_local(_told(effect.room, broken[0]))
+                self._loop.post_local(_told(effect.room, broken[0], broken[0].row))
                 return
         indices = [page.index for page in effect.pages]
         self._loop.run_beside(lambda: PagesDigested(effect.room, page_digests(self._segment, indices)))
@@ -149,12 +156,12 @@ class DecodeWork:
             return
         rows = list(self._rows.items())
         batch = frames.join(row.frames for _, row in rows)
-        owners = [room for room, row in rows for _ in row.pages]
+        owners = [(room, position) for room, row in rows for position in range(len(row.pages))]
         for broken in frames.check(self._segment, batch):
-            room = owners[broken.row]
+            room, position = owners[broken.row]
             if self._rows.pop(room, None) is not None:
-                self._loop.post_local(_told(room, broken))
+                self._loop.post_local(_told(room, broken, position))
 
 
-def _told(room: Room, broken: frames.BrokenFrame) -> FrameBroken:
-    return FrameBroken(room, broken.page, broken.row, broken.found, broken.foreign)
+def _told(room: Room, broken: frames.BrokenFrame, position: int) -> FrameBroken:
+    return FrameBroken(room, broken.page, position, broken.found, broken.foreign)

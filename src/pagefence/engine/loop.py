@@ -83,9 +83,16 @@ class Loop(Generic[S]):
         self._local.put(message)
 
     def run_beside(self, job: Callable[[], object]) -> None:
-        """Run `job` on the helper thread and deliver the message that it returns."""
+        """Run `job` on the helper thread and deliver the message that it returns. Where it raises, the loop does."""
+
+        def work() -> None:
+            try:
+                self._local.put(_Awaited(job()))
+            except Exception as error:
+                self._local.put(_Awaited(error))
+
         self._awaited += 1
-        self._helper.submit(lambda: self._local.put(_Awaited(job())))
+        self._helper.submit(work)
 
     def announce(self, capacity: Capacity, http_port: int, address: str) -> None:
         """Tell the supervisor that this incarnation is ready."""
@@ -93,8 +100,16 @@ class Loop(Generic[S]):
         self.post.send_parcel(self.orders.router, hello)
 
     def run(self, work: Work) -> None:
-        """Until SIGTERM."""
+        """Until SIGTERM. However it ends, the sockets are closed: one left open would keep the process from ending."""
         signal.signal(signal.SIGTERM, lambda *_: setattr(self, "_stopping", True))
+        try:
+            self._run(work)
+        finally:
+            self._helper.shutdown(wait=False, cancel_futures=True)
+            self.post.flush_and_close()
+            self._inbox.close()
+
+    def _run(self, work: Work) -> None:
         while not self._stopping:
             self._beat()
             for parcel in self._inbox.receive(self._patience(work)):
@@ -109,9 +124,6 @@ class Loop(Generic[S]):
             self._cores.work()
             work.do_one()
             self._handle_local(work)
-        self._helper.shutdown(wait=False, cancel_futures=True)
-        self.post.flush_and_close()
-        self._inbox.close()
 
     def _patience(self, work: Work) -> float:
         """How long to wait for messages. A helper thread cannot wake the poll, so wait briefly while one is at work."""
@@ -129,6 +141,8 @@ class Loop(Generic[S]):
             if isinstance(message, _Awaited):
                 self._awaited -= 1
                 message = message.message
+            if isinstance(message, Exception):
+                raise message  # a room would wait for this answer until its timer: better reaped than silent
             self._handle(work, message)
 
     def _handle(self, work: Work, message: object) -> None:

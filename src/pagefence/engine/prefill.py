@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from pagefence.engine.kv.offer import connect
-from pagefence.engine.kv.segment import Segment
+from pagefence.engine.kv.offer import PeerRefused, connect
+from pagefence.engine.kv.segment import Segment, SegmentMismatch
 from pagefence.engine.kv.transfer import Transfer
 from pagefence.engine.loop import Loop
 from pagefence.engine.model.llama import Llama, Span
@@ -51,6 +52,7 @@ class PrefillWork:
         self._zero_on_lease = decisions.zero_on_lease
         self._chunk = loop.orders.settings.chunk_tokens
         self._prompts: OrderedDict[Room, _Prompt] = OrderedDict()
+        self._addresses: dict[WorkerRef, Path] = {}
         self._transfers: dict[WorkerRef, Transfer] = {}
         self.computed_tokens = 0
 
@@ -77,6 +79,10 @@ class PrefillWork:
     def do_one(self) -> None:
         """One chunk of the oldest prompt. A chunk ends on a page border, so that whole pages are written once."""
         prompt = next(iter(self._prompts.values()))
+        if not self._mapped(prompt.reservation.decode):
+            self._loop.post_local(ComputeFailed(prompt.room, "prefill cannot reach the memory of decode"))
+            self._prompts.pop(prompt.room)
+            return
         tokens = prompt.token_ids[prompt.computed : prompt.computed + self._chunk]
         try:
             logits = self._model.forward([Span(prompt.pages, prompt.computed, tokens)], self._segment.kv)
@@ -89,18 +95,17 @@ class PrefillWork:
             return
         prompt.computed = done
         self.computed_tokens += len(tokens)
-        if not is_last:
-            self._loop.post_local(ChunkComputed(prompt.room, done))
-            return
-        # Out of the queue, but known until its last chunk is written.
+        # It leaves the queue when its last chunk is written.
         self._loop.post_local(ChunkComputed(prompt.room, done, first))
 
     def peer_up(self, peer: PeerUp) -> None:
-        """Map the segment of a new decode incarnation."""
-        self._transfers[peer.worker] = connect(Path(peer.address), self._loop.orders.segment_token)
+        """Map the segment of a new decode incarnation, if it still lives."""
+        self._addresses[peer.worker] = Path(peer.address)
+        self._mapped(peer.worker)
 
     def peer_gone(self, peer: Reaped) -> None:
         """Unmap what nobody owns any more."""
+        self._addresses.pop(peer.worker, None)
         transfer = self._transfers.pop(peer.worker, None)
         if transfer is not None:
             transfer.close()
@@ -108,6 +113,20 @@ class PrefillWork:
     def info(self) -> dict[str, object]:
         """Live figures beyond those that every worker has."""
         return {"computed_tokens": self.computed_tokens, "waiting": len(self._loop.state.waiting)}
+
+    def _mapped(self, decode: WorkerRef) -> bool:
+        """True when its segment is mapped, now if not before. One that just died must not take this process along."""
+        if decode in self._transfers:
+            return True
+        path = self._addresses.get(decode)
+        if path is None:
+            return False
+        try:
+            self._transfers[decode] = connect(path, self._loop.orders.segment_token)
+        except (OSError, PeerRefused, SegmentMismatch) as error:
+            print(f"pagefence {self._loop.orders.me.name}: cannot map {decode}: {error}", file=sys.stderr)
+            return False
+        return True
 
     def _zero(self, pages: tuple[PageRef, ...]) -> None:
         if self._zero_on_lease:

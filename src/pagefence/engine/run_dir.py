@@ -23,8 +23,11 @@ def run_dir() -> Iterator[Path]:
     parent = Path(temporary if len(os.fsencode(temporary)) <= LONGEST_PARENT else "/tmp")
     _sweep(parent)
     path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
-    with (path / LOCK).open("w") as lock:
+    new = path / f"{LOCK}.new"
+    with new.open("w") as lock:
+        # Under its name only once it is locked: a sweep in between would take us for dead.
         fcntl.flock(lock, fcntl.LOCK_EX)
+        new.rename(path / LOCK)
         try:
             yield path
         finally:

@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import uvicorn
@@ -83,7 +84,7 @@ class _Fleet:
             server = _Server(server_config(app))
             serving = asyncio.create_task(server.serve(sockets=[sock]))
             try:
-                return await self._until(stop, router, supervisor, server, serving, url, announce)
+                return await self._until(stop, router, supervisor, (serving, parcels), url, announce)
             finally:
                 router.close()
                 server.should_exit = True
@@ -98,22 +99,25 @@ class _Fleet:
         stop: asyncio.Future[signal.Signals],
         router: Router,
         supervisor: Supervisor,
-        server: _Server,
-        serving: asyncio.Task[None],
+        tasks: tuple[asyncio.Task[None], ...],
         url: str,
         announce: Path | None,
     ) -> int:
         complete = asyncio.create_task(router.complete())
-        await asyncio.wait((stop, supervisor.failure, complete, serving), return_when=asyncio.FIRST_COMPLETED)
+        ends: tuple[asyncio.Future[Any], ...] = (stop, supervisor.failure, *tasks)
+        await asyncio.wait((*ends, complete), return_when=asyncio.FIRST_COMPLETED)
         if complete.done():
             self._tell(router, url, announce)
-            await asyncio.wait((stop, supervisor.failure, serving), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         complete.cancel()
         if supervisor.failure.done():
             raise StartUpError(supervisor.failure.result())
         if stop.done():
             self._say("pagefence: stopping")
             return 130 if stop.result() is signal.SIGINT else 0
+        for task in tasks:
+            if task.done():
+                task.result()  # what went wrong in it, rather than a router that hears nobody
         raise StartUpError("the HTTP server ended")
 
     def _tell(self, router: Router, url: str, announce: Path | None) -> None:

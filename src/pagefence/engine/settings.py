@@ -48,12 +48,23 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             (1 <= self.threads <= 256, "--threads must be 1 to 256"),
             (1.0 <= self.headroom <= 100.0, "--headroom must be 1.0 to 100"),
             (self.limit is None or self.limit >= 2, "--limit must be at least 2 tokens"),
-            ((self.prefill_pool_tokens or 1) >= 1, "--prefill-pool-tokens must be at least 1"),
-            ((self.decode_pool_tokens or 1) >= 1, "--decode-pool-tokens must be at least 1"),
+            (
+                self.prefill_pool_tokens is None or self.prefill_pool_tokens >= 1,
+                "--prefill-pool-tokens must be at least 1",
+            ),
+            (
+                self.decode_pool_tokens is None or self.decode_pool_tokens >= 1,
+                "--decode-pool-tokens must be at least 1",
+            ),
         )
         for holds, message in checks:
             if not holds:
                 raise ValueError(message)
+
+    @property
+    def longest(self) -> int:
+        """Tokens that prompt and answer may have together: the context, or the declared limit below it."""
+        return min(self.context, self.limit or self.context)
 
     def pool_tokens(self, role: Role) -> int | None:
         """The cap on the pool of a worker of this role."""
@@ -61,7 +72,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerOrders(msgspec.Struct, frozen=True, kw_only=True):
-    """What the supervisor tells one incarnation, over its standard input: nothing of it shows in a process list."""
+    """What the supervisor tells one incarnation, over its standard input: nothing of it shows in a process list.
+
+    `parent` is the supervisor's pid: a worker whose parent is another one was orphaned while it started.
+    """
 
     me: WorkerRef
     role: Role
@@ -71,3 +85,4 @@ class WorkerOrders(msgspec.Struct, frozen=True, kw_only=True):
     mac_key: bytes
     segment_token: bytes
     http_port: int
+    parent: int

@@ -19,6 +19,7 @@ import msgspec
 
 from pagefence.engine.cores import OPENMP
 from pagefence.engine.settings import Settings, WorkerOrders
+from pagefence.mistakes import Mistake
 from pagefence.protocol.messages import Role, WorkerRef
 
 WORKER_COMMAND = ("-m", "pagefence.engine.worker")
@@ -41,7 +42,7 @@ class _Post:
     early_deaths: int = 0
 
 
-class StartUpError(Exception):
+class StartUpError(Mistake):
     """The fleet could not start; the message is for the operator."""
 
 
@@ -65,6 +66,7 @@ class Supervisor:
         }
         self._stopping = False
         self._tasks: list[asyncio.Task[None]] = []
+        self._births: dict[str, asyncio.Future[asyncio.subprocess.Process]] = {}
         self.failure: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def start(self) -> None:
@@ -95,11 +97,13 @@ class Supervisor:
             post.last_beat = time.monotonic()
 
     def start_failed(self, worker: WorkerRef, message: str) -> None:
-        """A worker says that it cannot start: fatal when the fleet starts, retried when it is a restart."""
-        if worker.epoch == 1 and not self.failure.done():
+        """A worker says why it ends: fatal while the fleet starts, retried afterwards."""
+        post = self._posts.get(worker.name)
+        first = post is not None and post.epoch == worker.epoch == 1 and not post.ready
+        if first and not self.failure.done():
             self.failure.set_result(message)
         else:
-            print(f"pagefence: {worker} cannot start: {message}", file=sys.stderr)
+            print(f"pagefence: {worker} cannot go on: {message}", file=sys.stderr)
 
     def restart(self, worker: WorkerRef, reason: str) -> None:
         """Kill an incarnation; reaping and the next one follow."""
@@ -122,11 +126,26 @@ class Supervisor:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*waits, *self._tasks, return_exceptions=True)
+        # One that was being started when we were told to stop is in no list above.
+        for birth in self._births.values():
+            with contextlib.suppress(OSError):
+                process = await birth
+                _signal(process, signal.SIGKILL)
+                await process.wait()
 
     async def _keep_alive(self, post: _Post) -> None:
         while not self._stopping:
             started = time.monotonic()
-            worker = await self._spawn(post)
+            try:
+                worker = await self._spawn(post)
+            except OSError as error:
+                if post.epoch == 1:
+                    if not self.failure.done():
+                        self.failure.set_result(f"no {post.role} worker could be started: {error}")
+                    return
+                print(f"pagefence: no {post.role} worker could be started: {error}; trying again", file=sys.stderr)
+                await asyncio.sleep(BACKOFF_S[-1])
+                continue
             assert post.process is not None
             code = await post.process.wait()
             if self._is_stopping():
@@ -160,15 +179,19 @@ class Supervisor:
             mac_key=self._mac_key,
             segment_token=self._token,
             http_port=post.http_port,
+            parent=os.getpid(),
         )
         # A session of its own: a Ctrl-C in the terminal is for the supervisor alone.
-        post.process = await asyncio.create_subprocess_exec(
+        birth = asyncio.create_subprocess_exec(
             sys.executable,
             *self._command,
             stdin=asyncio.subprocess.PIPE,
             env={**OPENMP, **os.environ},
             start_new_session=True,
         )
+        # Shielded: cancelled between fork and the opening of its pipes, asyncio would wait for them for ever.
+        self._births[post.name] = asyncio.ensure_future(birth)
+        post.process = await asyncio.shield(self._births[post.name])
         assert post.process.stdin is not None
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             post.process.stdin.write(msgspec.msgpack.encode(orders))

@@ -49,7 +49,12 @@ def main(decisions: Decisions | None = None) -> int:
     """Run one worker until SIGTERM. The lab passes other decisions; the product passes none."""
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides when to stop
-    orders = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=WorkerOrders)
+    said = sys.stdin.buffer.read()
+    if not said:
+        return 1  # the supervisor died before it could say anything
+    orders = msgspec.msgpack.decode(said, type=WorkerOrders)
+    # Again, now that we know who it should be: it may have died while we imported torch, before the first call.
+    die_with_parent(orders.parent)
     try:
         run(orders, decisions or Decisions())
     except (ModelError, NotEnoughMemory, OSError) as error:
@@ -70,6 +75,9 @@ def run(orders: WorkerOrders, decisions: Decisions) -> None:
     cores.work()
     dtype = choose_dtype(settings.dtype)
     model = Llama.load(Path(settings.model), dtype)
+    if settings.longest > model.config.context:
+        message = f"{settings.model_name} holds {model.config.context} tokens, --context asks for {settings.longest}"
+        raise ModelError(f"{message}: lower --context, or declare --limit {model.config.context}.")
     segment = Segment.create(pool_layout(model.config, dtype, orders))
     pool = PagePool.of(segment.layout.pages, segment.layout.page_size)
     members = Membership(orders.me, orders.router)
@@ -137,9 +145,9 @@ class _Face:
             "model_name": settings.model_name,
             "disaggregation_mode": self.orders.role,
             "max_total_num_tokens": pool,
-            "max_req_input_len": min(settings.context - 1, pool - (self.orders.role == "decode")),
+            "max_req_input_len": min(settings.longest - 1, pool - (self.orders.role == "decode")),
             "page_size": settings.page_size,
-            "context_length": settings.context,
+            "context_length": settings.longest,
             "kv_bytes_per_token": self.segment.layout.token_bytes,
             "dtype": self.segment.layout.dtype,
             "worker": me.name,

@@ -38,7 +38,7 @@ async def describe(fleet: Fleet) -> FleetFacts:
             _info(fleet, url), fleet.get(url, "/v1/models", "a"), fleet.get(url, "/readyz")
         )
         body = info.body if info.problem is None else {}
-        problems = () if info.problem is None else (f"{url}/server_info {info.problem}",)
+        problems = (f"{url}/server_info {info.problem}",) if info.problem is not None else _unnamed(fleet, body)
         router = _node(url, ROUTER, info)
         advertised = _advertised(models)
         fleet.model = _model(models) or text(body, "model_name")
@@ -75,6 +75,19 @@ def _declared(fleet: Fleet, body: Mapping[str, object]) -> list[tuple[str, str |
         else:
             found.append(("", role if role in (PREFILL, DECODE) else None))
     return found
+
+
+def _unnamed(fleet: Fleet, body: Mapping[str, object]) -> tuple[str, ...]:
+    """Workers that the router lists and nobody named, by their number: one worker may have two addresses."""
+    target, listed = fleet.target, body.get("workers")
+    if not (target.prefill or target.decode) or not isinstance(listed, list):
+        return ()
+    problems = []
+    for role, named in ((PREFILL, target.prefill), (DECODE, target.decode)):
+        count = sum(mapping(worker).get("role") == role for worker in listed)
+        if count > len(set(named)):
+            problems.append(f"the router lists {count} {role} workers, but {len(set(named))} were named")
+    return tuple(problems)
 
 
 async def _ask(fleet: Fleet, url: str, role: str | None) -> NodeFacts:
@@ -116,8 +129,9 @@ def _readiness(readiness: Reply, body: Mapping[str, object]) -> tuple[bool | Non
     """Ready or not, with reasons. A fleet without `/readyz` leaves it to `/server_info`, or unknown."""
     said = body.get("reasons") if body.get("reasons") else readiness.body.get("reasons")
     reasons = tuple(str(r)[:300] for r in said) if isinstance(said, list) else ()
+    # One "no" outweighs every "yes": something in front of the fleet may answer 200 to any path.
+    if readiness.status == 503 or False in (body.get("ready"), readiness.body.get("ready")):
+        return False, reasons
     if readiness.status == 200:
         return True, ()
-    if readiness.status == 503 or body.get("ready") is False:
-        return False, reasons
     return (True, ()) if body.get("ready") is True else (None, reasons)

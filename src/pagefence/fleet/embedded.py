@@ -19,12 +19,13 @@ import httpx
 import msgspec
 
 from pagefence.fleet.http import Keys, Target
+from pagefence.mistakes import CouldNotAsk
 from pagefence.process import die_with_parent
 
 STOP_S = 10.0
 
 
-class CouldNotStart(Exception):
+class CouldNotStart(CouldNotAsk):
     """The embedded fleet did not come up; the message says why in words for a user."""
 
 

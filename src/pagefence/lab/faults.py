@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pagefence.lab import guards
+from pagefence.mistakes import Mistake
 from pagefence.pool.admitted import Admitted
 from pagefence.pool.pages import PagePool
 from pagefence.protocol.admission import admit_prompt
@@ -38,7 +39,7 @@ class Fault:
         return self.override(guards.without(Decisions(), in_force))
 
 
-class UnknownFault(ValueError):
+class UnknownFault(Mistake):
     """No fault of this name; the message lists those that exist."""
 
 

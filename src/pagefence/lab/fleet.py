@@ -8,9 +8,9 @@ from __future__ import annotations
 import argparse
 import sys
 
-from pagefence.cli import run
 from pagefence.engine.command import World, serve_app
 from pagefence.lab import faults
+from pagefence.run import run
 
 
 def main(arguments: list[str]) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
+from pagefence.mistakes import Mistake
 from pagefence.protocol.decisions import GUARDS, Decisions, Guard
 
 WITHOUT: Mapping[Guard, Callable[[Decisions], Decisions]] = {
@@ -26,7 +27,7 @@ WITHOUT: Mapping[Guard, Callable[[Decisions], Decisions]] = {
 }
 
 
-class UnknownGuard(ValueError):
+class UnknownGuard(Mistake):
     """No guard of this name can be left out; the message lists those that can."""
 
 

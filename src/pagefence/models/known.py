@@ -6,8 +6,10 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from pagefence.mistakes import Mistake
 
-class ModelError(Exception):
+
+class ModelError(Mistake):
     """A model cannot be found, fetched or loaded. The message says what is wrong and what to do about it."""
 
 

@@ -119,21 +119,29 @@ def _integrity(outcome: Outcome, limits: Limits, usable: bool) -> list[Evidence]
     answer, shot = outcome.answer, outcome.shot
     if not answer.answered:
         return []
-    where, what = shot.id, None
-    if outcome.prompt.counted and answer.prompt_tokens not in (None, outcome.prompt.tokens):
-        what = f"sent {outcome.prompt.tokens:,} prompt tokens, the answer was made from {answer.prompt_tokens:,}"
+    where, what, kind = shot.id, None, Kind.CORRUPT
+    other = [n for a in outcome.answers if (n := a.prompt_tokens) not in (None, outcome.prompt.tokens)]
+    if outcome.prompt.counted and other:
+        what = f"sent {outcome.prompt.tokens:,} prompt tokens, the answer was made from {other[0]:,}"
     elif usable and not outcome.recalled:
         limit = "within" if shot.within else "over"
         what = (
             f"own recall lost: the answer to {outcome.prompt.tokens:,} tokens ({limit} the limit), "
             f"all of them {str(shot.sentinel)!r}, does not hold these words"
         )
+    elif usable and shot.within and outcome.first is not None and not shot.temperature and not outcome.ban:
+        kind = Kind.INCONCLUSIVE
+        what = (
+            f"own recall lost and found: the same greedy request of {outcome.prompt.tokens:,} tokens was asked twice, "
+            f"and only the second answer holds its words {str(shot.sentinel)!r}"
+        )
+        answer = outcome.first
     if what is None:
         return []
     more: dict[str, object] = {"own_words": list(shot.sentinel.words), "answer": answer.text[:600]}
     more |= {"token_banned": list(outcome.ban)} | details(outcome, limits)
     remedy = "The answer was not made from its prompt. Compare the tokens of prefill and decode for this length."
-    return [Evidence(Kind.CORRUPT, NAME, "own-recall", where, what, "I1", None, remedy, more)]
+    return [Evidence(kind, NAME, "own-recall", where, what, "I1", None, remedy, more)]
 
 
 def _grouped(outcomes: Sequence[Outcome], limits: Limits) -> list[Evidence]:

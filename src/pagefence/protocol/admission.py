@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from pagefence.pool.admitted import Admitted
@@ -44,7 +45,7 @@ def longest_prompt(topology: Topology) -> int:
 def not_ready(topology: Topology) -> tuple[str, ...]:
     """Why the fleet must not take traffic (I8); empty when it may."""
     reasons = [f"no {role} worker is alive" for role in ("prefill", "decode") if not _has(topology, role)]
-    need = int(topology.longest * topology.headroom)
+    need = math.ceil(topology.longest * topology.headroom)
     reasons += [
         f"{node.name} ({node.role}): pool of {node.capacity.pool_tokens} tokens is smaller than {topology.longest} "
         f"x headroom {topology.headroom:g} = {need}"

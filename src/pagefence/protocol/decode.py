@@ -18,6 +18,7 @@ from pagefence.protocol.messages import (
     Abort,
     Ack,
     Committed,
+    ComputeFailed,
     Drained,
     Envelope,
     ErrorInfo,
@@ -41,9 +42,9 @@ from pagefence.protocol.messages import (
 )
 
 RoomMessage = (
-    Offer | Abort | Receipt | Rejected | Drained | PagesDigested | Generated | FrameBroken | Timer
+    Offer | Abort | Receipt | Rejected | Drained | PagesDigested | Generated | ComputeFailed | FrameBroken | Timer
 )  # fmt: skip
-Input = Envelope | PagesDigested | Generated | FrameBroken | Timer
+Input = Envelope | PagesDigested | Generated | ComputeFailed | FrameBroken | Timer
 Step = tuple[DecodeState, Effects]
 
 
@@ -218,6 +219,11 @@ def generated(d: Decisions, s: DecodeState, m: Generated) -> Step:
     return s, (*effects, Send(router, done), *more)
 
 
+def compute_failed(d: Decisions, s: DecodeState, m: ComputeFailed) -> Step:
+    """tell the router; release pages and row, for its own row alone could not go on"""
+    return _fail(d, s, m.room, errors.internal(m.message))
+
+
 def frame_broken(d: Decisions, s: DecodeState, m: FrameBroken) -> Step:
     """do not read the page: fail the request, quarantine until every possible writer is proven drained"""
     request = s.requests[m.room]
@@ -364,6 +370,7 @@ TABLE: Mapping[Phase, Mapping[type, Rule]] = {
         Drained: _NOTHING_HELD,
         PagesDigested: _NOTHING_HELD,
         Generated: _NOTHING_HELD,
+        ComputeFailed: _NOTHING_HELD,
         FrameBroken: _NOTHING_HELD,
         Timer: _NOTHING_HELD,
     },
@@ -375,6 +382,7 @@ TABLE: Mapping[Phase, Mapping[type, Rule]] = {
         Drained: abort_waiting,
         PagesDigested: _EARLY,
         Generated: _EARLY,
+        ComputeFailed: _EARLY,
         FrameBroken: _EARLY,
         Timer: _NOTHING_HELD,
     },
@@ -386,6 +394,7 @@ TABLE: Mapping[Phase, Mapping[type, Rule]] = {
         Drained: prefill_is_drained,
         PagesDigested: _EARLY,
         Generated: _EARLY,
+        ComputeFailed: _EARLY,
         FrameBroken: _EARLY,
         Timer: handoff_timer,
     },
@@ -397,6 +406,7 @@ TABLE: Mapping[Phase, Mapping[type, Rule]] = {
         Drained: prefill_is_drained,
         PagesDigested: pages_digested,
         Generated: _EARLY,
+        ComputeFailed: _EARLY,
         FrameBroken: frame_broken,
         Timer: handoff_timer,
     },
@@ -408,6 +418,7 @@ TABLE: Mapping[Phase, Mapping[type, Rule]] = {
         Drained: "the hand-off was committed",
         PagesDigested: _TWICE,
         Generated: generated,
+        ComputeFailed: compute_failed,
         FrameBroken: frame_broken,
         Timer: "the hand-off was in time",
     },
@@ -419,6 +430,7 @@ TABLE: Mapping[Phase, Mapping[type, Rule]] = {
         Drained: prefill_is_drained,
         PagesDigested: "the hand-off was refused or aborted",
         Generated: _LATE,
+        ComputeFailed: _LATE,
         FrameBroken: _LATE,
         Timer: drain_timer,
     },
@@ -430,6 +442,7 @@ TABLE: Mapping[Phase, Mapping[type, Rule]] = {
         Drained: _OVER,
         PagesDigested: _OVER,
         Generated: _LATE,
+        ComputeFailed: _LATE,
         FrameBroken: _LATE,
         Timer: _OVER,
     },

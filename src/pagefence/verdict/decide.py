@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pagefence.mistakes import EXIT_INCONCLUSIVE, EXIT_INTERRUPTED
 from pagefence.probes.evidence import Evidence, Kind, ProbeResult
 from pagefence.verdict.statistics import upper_bound
 
 CLEAN = "CLEAN"
-EXIT_CLEAN, EXIT_VIOLATION, EXIT_USAGE, EXIT_INCONCLUSIVE, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
+EXIT_CLEAN, EXIT_VIOLATION = 0, 1
 _VIOLATIONS = (Kind.LEAK, Kind.CORRUPT, Kind.FAIL)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -34,7 +35,7 @@ def show(run: Run, console: Console) -> None:
 def _banner(verdict: Verdict, interrupted: bool) -> Panel:
     colour = _COLOUR[verdict.name]
     title = verdict.headline + (f" (also {', '.join(verdict.besides)})" if verdict.besides else "")
-    text = Text(verdict.sentence)
+    text = _plain(verdict.sentence)
     if interrupted:
         text = Text("Interrupted; this is what was seen until then. ", style="bold") + text
     return Panel(text, title=f"[bold]{escape(title)}[/]", title_align="left", border_style=colour, padding=(0, 1))
@@ -48,9 +49,8 @@ def _table(result: ProbeResult) -> Table:
     table.add_column("found", overflow="fold", ratio=1)
     for check in _folded(result.checks):
         mark, colour = _mark(check)
-        table.add_row(
-            Text(mark, style=colour), check.id, check.where, Text(check.text, style=colour if check.kind else "")
-        )
+        found = _plain(check.text, colour if check.kind else "")
+        table.add_row(Text(mark, style=colour), Text(check.id), _plain(check.where), found)
     return table
 
 
@@ -93,7 +93,7 @@ def _findings(run: Run, kind: Kind, console: Console) -> None:
 
 
 def _finding(evidence: Evidence) -> Panel:
-    body = Text(evidence.what)
+    body = _plain(evidence.what)
     names = [f"rule {evidence.rule}" if evidence.rule else "", f"guard {evidence.guard}" if evidence.guard else ""]
     said = [name for name in names if name]
     if said:
@@ -113,15 +113,21 @@ def _finding(evidence: Evidence) -> Panel:
         body.append("\nanswer: ", style="dim")
         body.append(repr(str(details["answer"])[:160]), style="dim")
     if evidence.remedy:
-        body.append(f"\nto do: {evidence.remedy}", style="italic")
+        body.append_text(_plain(f"\nto do: {evidence.remedy}", "italic"))
     title = f"{evidence.kind} {evidence.probe}" + (f" {evidence.where}" if evidence.where else "")
-    return Panel(body, title=escape(title), title_align="left", border_style=_COLOUR[evidence.kind], padding=(0, 1))
+    return Panel(body, title=_plain(title), title_align="left", border_style=_COLOUR[evidence.kind], padding=(0, 1))
+
+
+def _plain(text: str, style: str = "") -> Text:
+    """What a fleet said, as text: no markup, and no control character that would steer the terminal."""
+    harmless = (c if c == "\n" or unicodedata.category(c)[0] != "C" else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return Text("".join(harmless), style)
 
 
 def _marked(text: str) -> Text:
     """Words between the marks in red; the marks stay, for a terminal without colour."""
     shown = Text()
-    for i, part in enumerate(text.replace("»", "«").split("«")):
+    for i, part in enumerate(_plain(text).plain.replace("»", "«").split("«")):
         shown.append(f"«{part}»" if i % 2 else part, style="bold red" if i % 2 else "")
     return shown
 

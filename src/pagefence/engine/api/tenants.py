@@ -71,7 +71,7 @@ def open_tenants(secret: bytes | None = None) -> Tenants:
 
 
 def tenants_from(entries: Iterable[str], secret: bytes | None = None) -> Tenants:
-    """From `tenant=key` entries. A tenant may have several keys; a key has one tenant. Errors never quote a key."""
+    """From `tenant=key` entries. A tenant may have several keys; a key has one tenant. Errors name neither."""
     secret = secret or secrets.token_bytes(32)
     owners: dict[bytes, str] = {}
     for number, entry in enumerate(entries, 1):
@@ -80,7 +80,7 @@ def tenants_from(entries: Iterable[str], secret: bytes | None = None) -> Tenants
             raise ValueError(f"API key entry {number} is not of the form tenant=key")
         digest = hashlib.sha256(key.encode()).digest()
         if owners.setdefault(digest, tenant) != tenant:
-            raise ValueError(f"API key entry {number}: tenants {owners[digest]} and {tenant} have the same key")
+            raise ValueError(f"API key entry {number} is the key of another tenant, too")
     return Tenants(tuple((digest, _isolation_key(secret, tenant)) for digest, tenant in owners.items()))
 
 

@@ -1,0 +1,129 @@
+"""What workers do when one of their parts fails: that request ends, the others and the process go on."""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+
+from pagefence.engine.cores import Cores
+from pagefence.engine.decode import DecodeWork
+from pagefence.engine.kv import frames
+from pagefence.engine.kv.layout import Layout
+from pagefence.engine.kv.segment import Segment
+from pagefence.engine.loop import Loop
+from pagefence.engine.model.sampling_params import SamplingParams
+from pagefence.engine.prefill import PrefillWork
+from pagefence.engine.settings import Settings, WorkerOrders
+from pagefence.pool.admitted import Admitted
+from pagefence.pool.pages import PageRef
+from pagefence.pool.slots import SlotPool
+from pagefence.protocol.decisions import Decisions
+from pagefence.protocol.effects import Compute, Run
+from pagefence.protocol.messages import ComputeFailed, FrameBroken, Generated, PeerUp, Reservation, Room, WorkerRef
+
+PREFILL, DECODE = WorkerRef("prefill-0", 1), WorkerRef("decode-0", 1)
+ROOMS = (Room(1, 0, "a"), Room(1, 1, "b"))
+GREEDY = msgspec.msgpack.encode(SamplingParams())
+PAGES = ((PageRef(0, 1), PageRef(1, 1)), (PageRef(2, 1), PageRef(3, 1)))
+
+
+def orders(run_dir: str = "/nowhere") -> WorkerOrders:
+    return WorkerOrders(
+        me=PREFILL,
+        role="prefill",
+        router=WorkerRef("router", 9),
+        settings=Settings(model="m", model_name="m"),
+        run_dir=run_dir,
+        mac_key=bytes(32),
+        segment_token=bytes(32),
+        http_port=0,
+        parent=0,
+    )
+
+
+class Ear:
+    """A loop that only listens."""
+
+    def __init__(self, state: object = None) -> None:
+        self.orders, self.state = orders(), state
+        self.heard: list[object] = []
+
+    def post_local(self, message: object) -> None:
+        self.heard.append(message)
+
+
+@pytest.fixture
+def segment() -> Iterator[Segment]:
+    with Segment.create(Layout(4, 4, 1, 1, 2, "float32")) as made:
+        yield made
+
+
+def decoding(segment: Segment, logits: torch.Tensor, decisions: Decisions) -> tuple[DecodeWork, Ear]:
+    """Both rooms in the batch, their first tokens told already."""
+    slots, handles = SlotPool[Room].of(2).reserve(2)
+    for handle, room in zip(handles, ROOMS, strict=True):
+        slots = slots.fill(handle, room)
+    model = SimpleNamespace(config=SimpleNamespace(eos_ids=()), forward=lambda spans, kv: logits)
+    ear = Ear(SimpleNamespace(slots=slots))
+    work = DecodeWork(ear, model, segment, decisions)  # type: ignore[arg-type]
+    for room, handle, pages in zip(ROOMS, handles, PAGES, strict=True):
+        frames.write_frames(segment, pages[:1], room)
+        work.perform(Run(room, handle, pages, 1, 4, 4, 0, GREEDY))
+    ear.heard.clear()
+    return work, ear
+
+
+def test_a_row_whose_logits_are_not_finite_ends_alone(segment: Segment) -> None:
+    logits = torch.tensor([[float("nan"), 0.0], [0.0, 1.0]])
+    work, ear = decoding(segment, logits, Decisions())
+    work.do_one()
+    failed, made = ear.heard
+    assert isinstance(failed, ComputeFailed)
+    assert failed.room == ROOMS[0]
+    assert made == Generated(ROOMS[1], (1,))
+    assert work.has_work()
+
+
+def test_a_broken_frame_is_told_with_its_position_in_its_own_room(segment: Segment) -> None:
+    work, ear = decoding(segment, torch.zeros(1, 2), Decisions())
+    segment.zero((PAGES[1][1].index,))
+    work.do_one()
+    broken = next(message for message in ear.heard if isinstance(message, FrameBroken))
+    assert (broken.room, broken.page, broken.position) == (ROOMS[1], PAGES[1][1], 1)
+
+
+def test_a_decode_that_died_before_it_was_mapped_costs_its_own_requests_only() -> None:
+    ear = Ear()
+    work = PrefillWork(ear, None, None, Decisions())  # type: ignore[arg-type]
+    work.peer_up(PeerUp(DECODE, "decode", "/nowhere/decode.segment"))
+    reservation = Reservation(ROOMS[0], PREFILL, DECODE, 1, 4, 1, PAGES[0][:1])
+    work.perform(Compute(Admitted(ROOMS[0], "t", 1, (0,)), PAGES[0][:1], reservation, GREEDY))
+    work.do_one()
+    (failed,) = ear.heard
+    assert isinstance(failed, ComputeFailed)
+    assert not work.has_work()
+
+
+def test_what_fails_on_the_helper_thread_ends_the_process_instead_of_leaving_a_room_to_wait() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with tempfile.TemporaryDirectory(prefix="pf-", dir="/tmp") as folder:
+        cores = Cores(Path(folder), 0, 2, 2, lambda threads: None)
+        loop: Loop[Any] = Loop(orders(folder), lambda state, message: (state, ()), None, cores)
+
+        def job() -> object:
+            raise ZeroDivisionError
+
+        loop.run_beside(job)
+        try:
+            with pytest.raises(ZeroDivisionError):
+                loop.run(SimpleNamespace(has_work=lambda: False))
+        finally:
+            signal.signal(signal.SIGTERM, before)

@@ -8,11 +8,12 @@ import pytest
 
 from pagefence.fleet import Fleet, Keys, Target
 from pagefence.probes import Config, Evidence, Examination, Kind, examine
+from pagefence.probes.plan import Purpose
 from pagefence.verdict import Verdict, decide
 from tests.probes.toy import KEYS, Toy, running
 
 
-def look_at(toy: Toy, config: Config | None = None, timeout_s: float = 10.0) -> tuple[Verdict, list[Evidence]]:
+def examined(toy: Toy, config: Config | None = None, timeout_s: float = 10.0) -> Examination:
     async def ask() -> Examination:
         examination = Examination(config or Config(seed=7))
         async with Fleet(Target(toy.url), Keys(*KEYS), timeout_s) as fleet:
@@ -20,7 +21,11 @@ def look_at(toy: Toy, config: Config | None = None, timeout_s: float = 10.0) -> 
         return examination
 
     with running(toy):
-        results = asyncio.run(ask()).results()
+        return asyncio.run(ask())
+
+
+def look_at(toy: Toy, config: Config | None = None, timeout_s: float = 10.0) -> tuple[Verdict, list[Evidence]]:
+    results = examined(toy, config, timeout_s).results()
     return decide(results), [e for r in results for e in r.evidence]
 
 
@@ -132,9 +137,30 @@ def test_a_fleet_that_is_not_ready_is_asked_once_and_then_left_alone() -> None:
     assert len(toy.calls) == 1
 
 
-def test_a_greedy_answer_that_is_right_only_the_second_time_is_not_clean() -> None:
-    verdict, evidence = look_at(Toy("wavers"), Config(("canary",), seed=1))
+def slipping(readers: int, spare: bool = False) -> tuple[Verdict, list[Evidence]]:
+    """The verdict on a sound fleet whose model slips over the words of this many legal readers."""
+    config = Config(("canary",), seed=1)
+    plan = examined(Toy(), config).log.plan
+    assert plan is not None
+    shots = [shot for shot in plan.shots if shot.purpose is Purpose.READ][-readers:]
+    words = {word for shot in shots for word in shot.sentinel.words}
+    if spare:
+        words |= {word for shot in shots if shot.spare for word in shot.spare.words}
+    return look_at(Toy(slips=frozenset(words)), config)
+
+
+def test_a_model_that_slips_over_some_words_and_holds_others_is_not_a_fault_of_the_fleet() -> None:
+    verdict, evidence = slipping(1)
+    assert (verdict.name, evidence) == ("CLEAN", [])
+
+
+def test_slips_that_come_often_are_a_doubt() -> None:
+    verdict, evidence = slipping(3)
     assert (verdict.name, verdict.exit_code) == ("INCONCLUSIVE", 3)
-    (found,) = [e for e in evidence if e.check == "own-recall"]
-    assert "lost and found" in found.what
-    assert "lorem ipsum" in str(found.details["answer"])
+    assert "3 of 17 legal readers" in evidence[0].what
+
+
+def test_a_reader_that_loses_any_words_is_corrupt() -> None:
+    verdict, evidence = slipping(1, spare=True)
+    assert (verdict.name, verdict.exit_code) == ("CORRUPT", 1)
+    assert "lorem ipsum" in str(evidence[0].details["answer"])

@@ -46,7 +46,7 @@ class Toy:
     info: dict[str, object] = field(default_factory=dict)
     calls: list[int] = field(default_factory=list)
     url: str = ""
-    seen: set[str] = field(default_factory=set)
+    slips: frozenset[str] = frozenset()  # words over which this model slips
 
     def __post_init__(self) -> None:
         self.free = list(range(self.decode_pool // PAGE))
@@ -72,8 +72,7 @@ class Toy:
         if self.bug == "truncates" and length > 100:
             tokens = tokens[-100:]
             return copy(tokens, new), len(tokens)
-        if self.bug == "wavers" and new > 2 and length > 200 and prompt not in self.seen:
-            self.seen.add(prompt)  # the same again is answered from its own words
+        if self.slips & set(tokens):
             return "lorem ipsum dolor sit amet consectetur adipiscing elit sed do eiusmod tempor", length
         if self.bug == "forgets" or (self.bug == "forgets-long" and length > 200):
             return " ".join(["the"] * new), length

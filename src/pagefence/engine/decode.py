@@ -75,14 +75,18 @@ class DecodeWork:
         return bool(self._rows)
 
     def do_one(self) -> None:
-        """One decode step: check every frame that the step will read, then one token for each row that passed."""
+        """One decode step: every frame that it reads is checked before and after; a token for each row that passed."""
         self._check_frames()
         rows = list(self._rows.items())
         if not rows:
             return
         spans = [Span(row.indices, row.length, (row.last,)) for _, row in rows]
         logits = self._model.forward(spans, self._segment.kv)
+        # Again: what was written while the step was reading must not reach a client either.
+        self._check_frames()
         for i, (room, row) in enumerate(rows):
+            if room not in self._rows:
+                continue
             # A row that lost its slot must never reach a client; `get` raises rather than guesses.
             assert self._loop.state.slots.get(row.slot) == room
             row.length += 1

@@ -199,7 +199,7 @@ class Router:
         if not supervisor.is_alive(hello.worker):
             return  # it was reaped before its greeting was read
         supervisor.ready(hello.worker, hello.http_port)
-        self._urls[hello.worker.name] = f"http://{self._settings.host}:{hello.http_port}"
+        self._urls[hello.worker.name] = self._settings.url(hello.http_port)
         self._step(WorkerUp(hello.worker, hello.role, hello.capacity, hello.address))
         if len(self._state.workers) == supervisor.size:
             self._complete.set()

@@ -74,7 +74,7 @@ class _Fleet:
         router = Router(settings, self._folder, self._decisions)
         supervisor = Supervisor(settings, router.me, str(self._folder), router.worker_gone, self._command)
         router.supervisor = supervisor
-        url = f"http://{settings.host}:{sock.getsockname()[1]}"
+        url = settings.url(sock.getsockname()[1])
         self._say(f"pagefence: starting a prefill and a decode worker for {settings.model_name}")
         supervisor.start()
         parcels = asyncio.create_task(router.run())

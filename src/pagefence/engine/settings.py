@@ -66,6 +66,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         """Tokens that prompt and answer may have together: the context, or the declared limit below it."""
         return min(self.context, self.limit or self.context)
 
+    def url(self, port: int) -> str:
+        """Where a port of this fleet answers."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{port}"
+
     def pool_tokens(self, role: Role) -> int | None:
         """The cap on the pool of a worker of this role."""
         return self.prefill_pool_tokens if role == "prefill" else self.decode_pool_tokens

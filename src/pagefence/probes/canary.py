@@ -19,6 +19,7 @@ from pagefence.probes.sentinel import Sighting, coincidence, scan
 
 NAME = CANARY
 CONTROLS_NEEDED = 0.75
+SLIPS_IN_DOUBT = 3
 _CACHE_TOLERANCE = 32  # tokens that the nonce and a shared word may match by accident
 
 
@@ -36,6 +37,7 @@ def judge(plan: Plan, outcomes: Iterable[Outcome], limits: Limits) -> ProbeResul
     leaking = {str(e.details["request"]) for e in evidence}
     for outcome in readers:
         evidence += _integrity(outcome, limits, usable)
+    evidence += _slips(readers)
     evidence += _grouped([o for o in mine if not o.answer.answered], limits)
     evidence += _cache_hits(mine, limits) if plan.fresh else []
     if not usable:
@@ -119,29 +121,36 @@ def _integrity(outcome: Outcome, limits: Limits, usable: bool) -> list[Evidence]
     answer, shot = outcome.answer, outcome.shot
     if not answer.answered:
         return []
-    where, what, kind = shot.id, None, Kind.CORRUPT
-    other = [n for a in outcome.answers if (n := a.prompt_tokens) not in (None, outcome.prompt.tokens)]
-    if outcome.prompt.counted and other:
-        what = f"sent {outcome.prompt.tokens:,} prompt tokens, the answer was made from {other[0]:,}"
+    where, what = shot.id, None
+    tries = [(answer, outcome.prompt)]
+    if outcome.first is not None:
+        tries.append((outcome.first, outcome.first_prompt or outcome.prompt))
+    other = [(a, p) for a, p in tries if p.counted and a.prompt_tokens not in (None, p.tokens)]
+    if other:
+        answer, prompt = other[0]
+        what = f"sent {prompt.tokens:,} prompt tokens, the answer was made from {answer.prompt_tokens:,}"
     elif usable and not outcome.recalled:
         limit = "within" if shot.within else "over"
         what = (
             f"own recall lost: the answer to {outcome.prompt.tokens:,} tokens ({limit} the limit), "
             f"all of them {str(shot.sentinel)!r}, does not hold these words"
         )
-    elif usable and shot.within and outcome.first is not None and not shot.temperature and not outcome.ban:
-        kind = Kind.INCONCLUSIVE
-        what = (
-            f"own recall lost and found: the same greedy request of {outcome.prompt.tokens:,} tokens was asked twice, "
-            f"and only the second answer holds its words {str(shot.sentinel)!r}"
-        )
-        answer = outcome.first
     if what is None:
         return []
     more: dict[str, object] = {"own_words": list(shot.sentinel.words), "answer": answer.text[:600]}
     more |= {"token_banned": list(outcome.ban)} | details(outcome, limits)
     remedy = "The answer was not made from its prompt. Compare the tokens of prefill and decode for this length."
-    return [Evidence(kind, NAME, "own-recall", where, what, "I1", None, remedy, more)]
+    return [Evidence(Kind.CORRUPT, NAME, "own-recall", where, what, "I1", None, remedy, more)]
+
+
+def _slips(readers: Sequence[Outcome]) -> list[Evidence]:
+    """Legal readers that lost their words and held others: now and then it is the model's slip, often it is a doubt."""
+    legal = [o for o in readers if o.shot.purpose is Purpose.READ and o.answer.answered]
+    slips = [o for o in legal if o.first is not None and o.recalled]
+    if len(slips) < SLIPS_IN_DOUBT:
+        return []
+    what = f"{len(slips)} of {len(legal)} legal readers lost their words at first and held others when asked again"
+    return [_doubt(what, "A fault that comes and goes looks like this. Run more probes, or use a larger model.")]
 
 
 def _grouped(outcomes: Sequence[Outcome], limits: Limits) -> list[Evidence]:

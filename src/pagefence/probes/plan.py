@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from pagefence.fleet import Limits
@@ -39,7 +39,11 @@ class Purpose(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Shot:
-    """One request to send: how long, whose, with which words, in which form."""
+    """One request to send: how long, whose, with which words, in which form.
+
+    `spare`: other words for a second try. A small model slips over some words now and then; a fleet that answers from
+    other pages than the prompt's loses any words.
+    """
 
     id: str
     probe: str
@@ -52,6 +56,14 @@ class Shot:
     temperature: float = 0.0
     stream: bool = False
     seed: int = 0
+    spare: Sentinel | None = None
+
+    @property
+    def with_spare(self) -> Shot | None:
+        """The same length in other words, asked greedily; None when there are none."""
+        if self.spare is None:
+            return None
+        return replace(self, sentinel=self.spare, nonce=self.nonce[::-1], manner=_PLAIN, temperature=0.0, spare=None)
 
     @property
     def tenant(self) -> str:
@@ -101,7 +113,7 @@ class Plan:
 
     @property
     def sentinels(self) -> tuple[Sentinel, ...]:
-        return tuple(shot.sentinel for shot in self.shots)
+        return tuple(words for shot in self.shots for words in (shot.sentinel, shot.spare) if words is not None)
 
     @property
     def prompt_tokens(self) -> int:
@@ -147,6 +159,7 @@ class _Maker:
             temperature=heat,
             stream=stream,
             seed=self.random.getrandbits(31),
+            spare=Sentinel(name, tenant, next(self.words)) if purpose is Purpose.READ else None,
         )
 
 

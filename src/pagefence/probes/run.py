@@ -22,7 +22,11 @@ _PATIENCE = 3  # this many silent or saturated answers for one purpose, and the 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One shot and what came back. `first` is the answer that was repeated because it degenerated or lost its words."""
+    """One shot and what came back.
+
+    `first` is the answer that was repeated because it degenerated or lost its words; `first_prompt` what it answered,
+    where the second try had other words.
+    """
 
     shot: Shot
     prompt: Prompt
@@ -30,6 +34,7 @@ class Outcome:
     body: Mapping[str, object]
     ban: tuple[int, ...] = ()
     first: Answer | None = None
+    first_prompt: Prompt | None = None
 
     @property
     def recalled(self) -> bool:
@@ -96,6 +101,9 @@ async def _wave(fleet: Fleet, plan: Plan, wave: Wave, log: Log, progress: Progre
             return
         async with room.of(shot.tokens + shot.max_tokens):
             outcome = await _shoot(fleet, plan, shot, prompt, log)
+            spare = shot.with_spare
+            if spare is not None and _worth_repeating(plan, outcome):
+                outcome = await _again(fleet, ruler, spare, outcome, log)
         log.outcomes.append(outcome)
         progress(wave.title, len(log.outcomes), _total(plan, log))
 
@@ -148,7 +156,7 @@ async def _shoot(fleet: Fleet, plan: Plan, shot: Shot, prompt: Prompt, log: Log)
         return Outcome(shot, prompt, answer, request.body(fleet.model))
     answer = await _ask(fleet, request, shot, log)
     outcome = Outcome(shot, prompt, answer, request.body(fleet.model))
-    if not _worth_repeating(plan, outcome):
+    if shot.spare is not None or not _worth_repeating(plan, outcome):
         return outcome
     ban = await _to_ban(fleet, shot, answer.text)
     again = replace(request, ban=ban, temperature=0.0, seed=request.seed ^ 1)
@@ -157,6 +165,16 @@ async def _shoot(fleet: Fleet, plan: Plan, shot: Shot, prompt: Prompt, log: Log)
         again = replace(again, ban=())
         second = await _ask(fleet, again, shot, log)
     return replace(outcome, answer=second, body=again.body(fleet.model), ban=ban, first=answer)
+
+
+async def _again(fleet: Fleet, ruler: Ruler, spare: Shot, lost: Outcome, log: Log) -> Outcome:
+    """A legal reader that lost its words, once more with other words of the same length."""
+    prompt = await write(ruler, spare.nonce, spare.sentinel, spare.tokens, spare.manner)
+    if prompt is None:
+        return lost
+    request = Request(prompt.text, spare.max_tokens, seed=spare.seed, stream=spare.stream)
+    answer = await _ask(fleet, request, spare, log)
+    return Outcome(spare, prompt, answer, request.body(fleet.model), first=lost.answer, first_prompt=lost.prompt)
 
 
 def _worth_repeating(plan: Plan, outcome: Outcome) -> bool:

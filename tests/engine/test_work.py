@@ -100,6 +100,21 @@ def test_a_broken_frame_is_told_with_its_position_in_its_own_room(segment: Segme
     assert (broken.room, broken.page, broken.position) == (ROOMS[1], PAGES[1][1], 1)
 
 
+def test_what_lands_while_the_step_reads_reaches_no_client(segment: Segment) -> None:
+    work, ear = decoding(segment, torch.zeros(2, 2), Decisions())
+
+    def forward(spans: object, kv: object) -> torch.Tensor:
+        frames.write_frames(segment, PAGES[0][:1], ROOMS[1])  # a foreign write that comes late
+        return torch.zeros(2, 2)
+
+    work._model.forward = forward  # type: ignore[method-assign,assignment]
+    work.do_one()
+    broken, made = ear.heard
+    assert isinstance(broken, FrameBroken)
+    assert (broken.room, broken.foreign) == (ROOMS[0], True)
+    assert made == Generated(ROOMS[1], (0,))
+
+
 def test_a_decode_that_died_before_it_was_mapped_costs_its_own_requests_only() -> None:
     ear = Ear()
     work = PrefillWork(ear, None, None, Decisions())  # type: ignore[arg-type]

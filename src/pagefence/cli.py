@@ -37,7 +37,9 @@ Guards = Annotated[
     str | None, typer.Option("--guards", help="With --fault: on, off, or names; no-NAME leaves one out.")
 ]
 Model = Annotated[str | None, typer.Option("--model", help="Embedded fleet: a known name, GGUF file or folder.")]
-Headroom = Annotated[float, typer.Option("--headroom", min=1.0, help="The pool must cover context x this (I8).")]
+Headroom = Annotated[
+    float, typer.Option("--headroom", min=1.0, max=100.0, help="The pool must cover context x this (I8).")
+]
 Thorough = Annotated[bool, typer.Option("--thorough", help="Embedded fleet: context 8192 instead of 2048.")]
 Keep = Annotated[bool, typer.Option("--keep", help="Embedded fleet: leave it up after the report, until Ctrl-C.")]
 KeysFile = Annotated[

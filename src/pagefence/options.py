@@ -30,6 +30,8 @@ def build(command: str, probes: tuple[str, ...], given: Mapping[str, Any], envir
     router = _url(urls[0]) if urls else None
     prefill = tuple(_url(u) for u in given.get("prefill") or ())
     decode = tuple(_url(u) for u in given.get("decode") or ())
+    if len({*prefill, *decode}) < len(prefill) + len(decode):
+        raise Usage("one worker was named twice: every --prefill and --decode needs an address of its own")
     target = Target(router, prefill, decode) if router or prefill or decode else None
     if target is not None:
         for name in _EMBEDDED_ONLY:

@@ -1,9 +1,13 @@
-"""A child process that does not outlive its parent, however the parent ends."""
+"""A child process that does not outlive its parent, however the parent ends.
+
+`python -m pagefence.process PID MODULE [ARGUMENT ...]` runs a module as such a child of PID.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import runpy
 import signal
 import sys
 
@@ -22,3 +26,9 @@ def die_with_parent(parent: int | None = None, sign: signal.Signals = signal.SIG
         return
     if parent is not None and os.getppid() != parent:
         os.kill(os.getpid(), sign)
+
+
+if __name__ == "__main__":
+    die_with_parent(int(sys.argv[1]))
+    sys.argv = sys.argv[2:]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

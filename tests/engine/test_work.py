@@ -45,7 +45,6 @@ def orders(run_dir: str = "/nowhere") -> WorkerOrders:
         mac_key=bytes(32),
         segment_token=bytes(32),
         http_port=0,
-        parent=0,
     )
 
 
@@ -107,7 +106,7 @@ def test_what_lands_while_the_step_reads_reaches_no_client(segment: Segment) -> 
         frames.write_frames(segment, PAGES[0][:1], ROOMS[1])  # a foreign write that comes late
         return torch.zeros(2, 2)
 
-    work._model.forward = forward  # type: ignore[method-assign,assignment]
+    work._model.forward = forward  # type: ignore[method-assign]
     work.do_one()
     broken, made = ear.heard
     assert isinstance(broken, FrameBroken)

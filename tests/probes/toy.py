@@ -186,6 +186,7 @@ def application(toy: Toy) -> Starlette:
 async def _events(text: str, usage: dict[str, int], toy: Toy) -> AsyncIterator[str]:
     for word in re.findall(r"\S+\s*|\s+", text):
         yield f"data: {json.dumps({'choices': [{'text': word, 'finish_reason': None}]})}\n\n"
+    yield f"data: {json.dumps({'choices': [{'text': '', 'finish_reason': 'length'}]})}\n\n"
     if toy.bug == "dies":
         return
     yield f"data: {json.dumps({'choices': [], 'usage': usage})}\n\n"

@@ -77,10 +77,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerOrders(msgspec.Struct, frozen=True, kw_only=True):
-    """What the supervisor tells one incarnation, over its standard input: nothing of it shows in a process list.
-
-    `parent` is the supervisor's pid: a worker whose parent is another one was orphaned while it started.
-    """
+    """What the supervisor tells one incarnation, over its standard input: nothing of it shows in a process list."""
 
     me: WorkerRef
     role: Role
@@ -90,4 +87,3 @@ class WorkerOrders(msgspec.Struct, frozen=True, kw_only=True):
     mac_key: bytes
     segment_token: bytes
     http_port: int
-    parent: int

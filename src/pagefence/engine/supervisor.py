@@ -22,7 +22,7 @@ from pagefence.engine.settings import Settings, WorkerOrders
 from pagefence.mistakes import Mistake
 from pagefence.protocol.messages import Role, WorkerRef
 
-WORKER_COMMAND = ("-m", "pagefence.engine.worker")
+WORKER_COMMAND = ("pagefence.engine.worker",)
 STOP_S = 5.0
 BACKOFF_S = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0)
 HEALTHY_AFTER_S = 30.0
@@ -73,6 +73,13 @@ class Supervisor:
         """Start every worker and keep it alive until `stop`."""
         self._tasks = [asyncio.create_task(self._keep_alive(post)) for post in self._posts.values()]
         self._tasks.append(asyncio.create_task(self._watch_beats()))
+        for task in self._tasks:
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """A keeper that died would leave its worker dead for good: end the fleet aloud instead."""
+        if not task.cancelled() and task.exception() is not None and not self.failure.done():
+            self.failure.set_result(f"internal error in the supervisor: {task.exception()!r}")
 
     @property
     def size(self) -> int:
@@ -179,11 +186,13 @@ class Supervisor:
             mac_key=self._mac_key,
             segment_token=self._token,
             http_port=post.http_port,
-            parent=os.getpid(),
         )
         # A session of its own: a Ctrl-C in the terminal is for the supervisor alone.
         birth = asyncio.create_subprocess_exec(
             sys.executable,
+            "-m",
+            "pagefence.process",
+            str(os.getpid()),
             *self._command,
             stdin=asyncio.subprocess.PIPE,
             env={**OPENMP, **os.environ},
@@ -215,4 +224,7 @@ def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None
 
 
 def _told(code: int) -> str:
-    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+    if code >= 0:
+        return f"exit code {code}"
+    known = {number.value: number.name for number in signal.Signals}  # real-time signals have no name here
+    return f"signal {known.get(-code, -code)}"

@@ -1,6 +1,6 @@
 """One worker process: reads its orders, loads the model, takes its memory, opens its faces, runs its loop.
 
-Started by the supervisor as `python -m pagefence.engine.worker`, orders on standard input.
+Started by the supervisor through `pagefence.process`, so that it ends with it; orders come on standard input.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ from pagefence.engine.worker_http import serve_worker_http
 from pagefence.models import ModelError
 from pagefence.pool.pages import PagePool
 from pagefence.pool.slots import SlotPool
-from pagefence.process import die_with_parent
 from pagefence.protocol import decode, prefill
 from pagefence.protocol.decisions import Decisions
 from pagefence.protocol.decode_state import DecodeConfig, DecodeState
@@ -47,14 +46,11 @@ WORKERS_ON_HOST: Final = 2
 
 def main(decisions: Decisions | None = None) -> int:
     """Run one worker until SIGTERM. The lab passes other decisions; the product passes none."""
-    die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides when to stop
     said = sys.stdin.buffer.read()
     if not said:
         return 1  # the supervisor died before it could say anything
     orders = msgspec.msgpack.decode(said, type=WorkerOrders)
-    # Again, now that we know who it should be: it may have died while we imported torch, before the first call.
-    die_with_parent(orders.parent)
     try:
         run(orders, decisions or Decisions())
     except (ModelError, NotEnoughMemory, OSError) as error:

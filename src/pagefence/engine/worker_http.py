@@ -46,7 +46,9 @@ def worker_app(snapshot: Snapshot, metrics: Callable[[], bytes]) -> Starlette:
         Route("/livez", alive),
         Route("/metrics", _guarded(counters)),
     ]
-    return Starlette(routes=routes, exception_handlers={HTTPException: on_http_error})
+    application = Starlette(routes=routes, exception_handlers={HTTPException: on_http_error})
+    application.router.redirect_slashes = False  # a redirect would be built from the client's Host header
+    return application
 
 
 def _guarded(handler: Handler) -> Handler:

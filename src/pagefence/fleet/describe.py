@@ -117,8 +117,16 @@ def _advertised(models: Reply) -> Figure:
     source = "/v1/models max_model_len"
     if models.problem is not None:
         return unknown(source, models.problem)
-    first = _first_model(models)
-    return positive(first["max_model_len"], source) if "max_model_len" in first else unknown(source, "is missing")
+    cards = models.body.get("data")
+    said = (
+        [positive(card["max_model_len"], source) for card in map(mapping, cards) if "max_model_len" in card]
+        if (isinstance(cards, list))
+        else []
+    )
+    if not said:
+        return unknown(source, "is missing")
+    # The boldest promise counts, and one that cannot be read is bolder than all.
+    return next((f for f in said if f.value is None), max(said, key=lambda figure: figure.value or 0))
 
 
 def _model(models: Reply) -> str | None:
@@ -132,6 +140,6 @@ def _readiness(readiness: Reply, body: Mapping[str, object]) -> tuple[bool | Non
     # One "no" outweighs every "yes": something in front of the fleet may answer 200 to any path.
     if readiness.status == 503 or False in (body.get("ready"), readiness.body.get("ready")):
         return False, reasons
-    if readiness.status == 200:
+    if True in (body.get("ready"), readiness.body.get("ready")):
         return True, ()
-    return (True, ()) if body.get("ready") is True else (None, reasons)
+    return None, reasons

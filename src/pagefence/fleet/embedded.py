@@ -5,11 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -18,6 +16,7 @@ from pathlib import Path
 import httpx
 import msgspec
 
+from pagefence.engine.run_dir import run_dir
 from pagefence.fleet.http import Keys, Target
 from pagefence.mistakes import CouldNotAsk
 from pagefence.process import die_with_parent
@@ -86,28 +85,28 @@ def embedded(
 
     Keys are fresh ones unless two are given. `command` gets the path to announce to; tests start something else.
     """
-    folder = Path(tempfile.mkdtemp(prefix="pagefence-"))
-    announce, log = folder / "fleet.json", folder / "fleet.log"
     if keys is None or not keys.two:
         keys = Keys(secrets.token_hex(16), secrets.token_hex(16))
-    child: subprocess.Popen[bytes] | None = None
-    try:
-        with log.open("wb") as stderr:
-            parent = os.getpid()
-            child = subprocess.Popen(
-                (command or recipe.command)(announce),
-                stdin=subprocess.DEVNULL,
-                stdout=stderr,
-                stderr=stderr,
-                env={**os.environ, "PAGEFENCE_API_KEYS": f"tenant-a={keys.a},tenant-b={keys.b}"},
-                start_new_session=True,
-                preexec_fn=lambda: die_with_parent(parent),  # noqa: PLW1509  (one system call, no lock, no import)
-            )
-        yield _wait(recipe, child, announce, log, keys, progress)
-    finally:
-        if child is not None:
-            stop(child)
-        shutil.rmtree(folder, ignore_errors=True)
+    # The engine's own kind of folder: what a killed run leaves behind, the next one sweeps.
+    with run_dir() as folder:
+        announce, log = folder / "fleet.json", folder / "fleet.log"
+        child: subprocess.Popen[bytes] | None = None
+        try:
+            with log.open("wb") as stderr:
+                parent = os.getpid()
+                child = subprocess.Popen(
+                    (command or recipe.command)(announce),
+                    stdin=subprocess.DEVNULL,
+                    stdout=stderr,
+                    stderr=stderr,
+                    env={**os.environ, "PAGEFENCE_API_KEYS": f"tenant-a={keys.a},tenant-b={keys.b}"},
+                    start_new_session=True,
+                    preexec_fn=lambda: die_with_parent(parent),  # noqa: PLW1509  (one system call, no lock, no import)
+                )
+            yield _wait(recipe, child, announce, log, keys, progress)
+        finally:
+            if child is not None:
+                stop(child)
 
 
 def _wait(

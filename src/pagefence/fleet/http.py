@@ -232,10 +232,13 @@ class _Reading:
 
     def answer(self, total_s: float) -> Answer:
         error = next((p.error for p in self.pieces if p.error), None)
+        finish = _last(p.finish_reason for p in self.pieces)
+        if self.status == 200 and finish is None and error is None and self.problem is None:
+            self.problem = "the answer has no finish reason: it may have been cut"
         return Answer(
             status=self.status,
             text="".join(p.text for p in self.pieces),
-            finish_reason=_last(p.finish_reason for p in self.pieces),
+            finish_reason=finish,
             prompt_tokens=_last(p.prompt_tokens for p in self.pieces),
             completion_tokens=_last(p.completion_tokens for p in self.pieces),
             cached_tokens=_last(p.cached_tokens for p in self.pieces),

@@ -22,7 +22,7 @@ def main(arguments: list[str]) -> int:
     fault = faults.find(chosen.fault)
     world = World(
         decisions=fault.decisions(chosen.guards),
-        worker_command=("-m", "pagefence.lab.worker", fault.name, chosen.guards),
+        worker_command=("pagefence.lab.worker", fault.name, chosen.guards),
         settings=fault.world,
     )
     return run(serve_app, rest, world)

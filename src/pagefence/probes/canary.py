@@ -29,13 +29,13 @@ def judge(plan: Plan, outcomes: Iterable[Outcome], limits: Limits) -> ProbeResul
     mine = [o for o in ran if o.shot.probe == NAME]
     controls = [o for o in mine if o.shot.purpose is Purpose.CONTROL and o.answer.answered]
     readers = [o for o in mine if o.shot.reads]
-    planted = [o for o in ran if o.shot.plants and o.answer.answered]
+    planted = [o for o in ran if o.shot.plants and _took(o)]
     held = sum(o.recalled for o in controls)
     usable = bool(controls) and held >= CONTROLS_NEEDED * len(controls)
 
     evidence = [e for o in ran for e in _leaks(plan, o, limits, ran)]
     leaking = {str(e.details["request"]) for e in evidence}
-    for outcome in readers:
+    for outcome in (o for o in mine if o.shot.reads or o.shot.plants):
         evidence += _integrity(outcome, limits, usable)
     evidence += _slips(readers)
     evidence += _grouped([o for o in mine if not o.answer.answered], limits)
@@ -60,6 +60,13 @@ def judge(plan: Plan, outcomes: Iterable[Outcome], limits: Limits) -> ProbeResul
         coincidence=coincidence(scanned, len(plan.shots)),
         finished=len(mine) == sum(s.probe == NAME for s in plan.shots),
     )
+
+
+def _took(plant: Outcome) -> bool:
+    """A planting prompt was computed as a whole: as many prompt tokens as were sent, and an answer to it."""
+    answer, sent = plant.answer, plant.prompt
+    whole = answer.prompt_tokens is not None and (answer.prompt_tokens == sent.tokens or not sent.counted)
+    return answer.answered and whole and bool(answer.completion_tokens)
 
 
 def _doubt(what: str, remedy: str) -> Evidence:
@@ -129,7 +136,7 @@ def _integrity(outcome: Outcome, limits: Limits, usable: bool) -> list[Evidence]
     if other:
         answer, prompt = other[0]
         what = f"sent {prompt.tokens:,} prompt tokens, the answer was made from {answer.prompt_tokens:,}"
-    elif usable and not outcome.recalled:
+    elif usable and shot.reads and not outcome.recalled:
         limit = "within" if shot.within else "over"
         what = (
             f"own recall lost: the answer to {outcome.prompt.tokens:,} tokens ({limit} the limit), "

@@ -124,7 +124,19 @@ def _contexts(facts: FleetFacts) -> list[tuple[Check, Evidence | None]]:
     if len(set(known.values())) > 1:
         what = "nodes disagree on the context: " + ", ".join(f"{who} {n:,}" for who, n in known.items())
         return [_bad("context", facts.url, Kind.FAIL, what, "Start every node with the same context length.")]
-    return [(Check("context", facts.url, f"{n:,} tokens on every node that tells"), None) for n in set(known.values())]
+    silent = [n for n in facts.nodes if n.problem is None and n.context.value is None]
+    if silent:
+        return [
+            _bad(
+                "context",
+                label(n),
+                Kind.INCONCLUSIVE,
+                f"the context is unknown: {n.context.source} {n.context.problem}",
+                "Ask the live process for its context length; do not assume that of another node.",
+            )
+            for n in silent
+        ]
+    return [(Check("context", facts.url, f"{n:,} tokens on every node"), None) for n in set(known.values())]
 
 
 def _advertised(facts: FleetFacts) -> list[tuple[Check, Evidence | None]]:

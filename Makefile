@@ -16,7 +16,7 @@ $(READY): pyproject.toml
 	@touch $@
 
 setup: $(READY) ## virtual environment, dependencies and the model
-	@$(BIN)/pagefence models fetch
+	@$(BIN)/pagefence models fetch > /dev/null
 
 verify: setup ## prove the embedded fleet (ARGS="--fault stub-transfer --guards off" to see it fail)
 	@$(BIN)/pagefence verify $(ARGS)

@@ -24,6 +24,8 @@ def run(application: typer.Typer, arguments: Sequence[str], obj: object = None) 
     except Exception as error:
         shown = getattr(error, "format_message", None)  # what the parser raises, wherever its classes live
         if callable(shown):
+            if not shown():
+                return EXIT_USAGE  # a group without a command has printed its help
             return _say(f"{shown()} (--help shows the flags)", EXIT_USAGE)
         if os.environ.get("PAGEFENCE_DEBUG"):
             traceback.print_exc()

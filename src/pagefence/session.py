@@ -82,6 +82,7 @@ def conduct(options: Options) -> int:
             seconds=time.monotonic() - started,
             keys=keys,
             interrupted=interrupted,
+            embedded=running is not None and not options.keep,
             again=f"{options.again} --seed {seed}" if options.again else None,
             repeats=_saved(examination, results, beside),
         )

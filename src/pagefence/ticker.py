@@ -12,7 +12,7 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-_EVERY_S = 2.0
+_EVERY_S = 5.0
 
 
 class Ticker:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -97,9 +98,19 @@ def serve(
         settings = msgspec.convert({**named, **flags, **world.settings}, Settings)
         tenants = load_tenants(os.environ, file=api_keys, open_access=open_access, host=host)
         code = run_fleet(settings, tenants, announce, world.decisions, world.worker_command)
-    except (StartUpError, ModelError, OSError, ValueError) as error:
+    except OSError as error:
+        raise CannotServe(_said(error)) from error
+    except (StartUpError, ModelError, ValueError) as error:
         raise CannotServe(str(error)) from error
     raise typer.Exit(code)
+
+
+def _said(error: OSError) -> str:
+    """In words, without the number."""
+    words = error.strerror or str(error)
+    if error.errno == errno.EADDRINUSE:
+        return f"{words}; choose another one with --port"
+    return f"{error.filename}: {words}" if error.filename else words
 
 
 def _name_of(path: Path) -> str:

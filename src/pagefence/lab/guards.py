@@ -6,7 +6,19 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from pagefence.mistakes import Mistake
+from pagefence.pool.admitted import Admitted
+from pagefence.pool.pages import PagePool
 from pagefence.protocol.decisions import GUARDS, Decisions, Guard
+from pagefence.protocol.messages import Offer, Start
+
+
+def _anyone(request: Offer | Start, pool: PagePool) -> Admitted:
+    """Admission left out: whoever asks may hold pages, and waits for ever for more than there are."""
+    if isinstance(request, Offer):
+        tokens = request.prompt_tokens + request.max_new_tokens
+        return Admitted(request.room, request.isolation_key, tokens)
+    return Admitted(request.room, request.isolation_key, len(request.token_ids), request.token_ids)
+
 
 WITHOUT: Mapping[Guard, Callable[[Decisions], Decisions]] = {
     "readiness": lambda d: replace(d, not_ready=lambda topology: ()),
@@ -16,6 +28,7 @@ WITHOUT: Mapping[Guard, Callable[[Decisions], Decisions]] = {
         router_limit=lambda submit, topology: None,
         longest_prompt=lambda topology: topology.longest - 1,
     ),
+    "admission": lambda d: replace(d, admit_offer=_anyone, admit_prompt=_anyone),
     "handoff-check": lambda d: replace(
         d,
         check_receipt=lambda reservation, receipt, key: None,
@@ -49,8 +62,7 @@ def select(spec: str, hide: Iterable[Guard], outside: Iterable[Guard]) -> tuple[
     if not names:
         raise UnknownGuard("--guards needs on, off or a list of names")
     chosen = {_known(name) for name in names}
-    # A guard that cannot be left out is always in force.
-    return tuple(guard for guard in GUARDS if guard in chosen or guard not in WITHOUT)
+    return tuple(guard for guard in GUARDS if guard in chosen)
 
 
 def without(decisions: Decisions, in_force: Iterable[Guard]) -> Decisions:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from pagefence.models import DEFAULT_MODEL, cache_dir, fetch, list_models, located
 
@@ -27,9 +25,7 @@ def fetch_model(
 @models_app.command("list")
 def list_known() -> None:
     """The models that have a name. Any GGUF file or Hugging Face folder of a supported architecture works too."""
-    table = Table("name", "size", "license", "what it is", "where", box=None, pad_edge=False)
     for model in list_models():
         path = located(model.name)
-        where = str(path) if path else f"not fetched (cache: {cache_dir()})"
-        table.add_row(model.name, f"{model.size / 1e6:,.0f} MB", model.license, model.about, where)
-    Console().print(table)
+        print(f"{model.name}  {model.size / 1e6:,.0f} MB  {model.license}  {model.about}")
+        print(f"  {path or f'not fetched; would lie in {cache_dir()}'}")

@@ -213,15 +213,27 @@ def _rows(
         Check("controls", "before planting", f"own recall {held}/{len(controls)}"),
     ]
     for name, group in (("over the limits", over), ("within the limits", legal)):
-        answered = [o for o in group if o.answer.answered]
+        answered = [o for o in group if any(a.answered for a in o.answers)]
+        refused = [o for o in group if o.answer.refused_as_too_long]
+        contained = [o for o in group if o.answer.contained]
         foreign = sum(o.shot.id in leaking for o in group)
         again = sum(o.first is not None for o in answered)
-        refused = sum(o.answer.refused_as_too_long for o in group)
-        text = f"{len(group)} readers, {refused} refused, {len(answered)} answered"
+        text = f"{len(group)} readers, {len(refused)} refused, {len(answered)} answered"
+        text += f", {len(contained)} stopped by a guard" if contained else ""
         if answered:
             text += f": own recall {sum(o.recalled for o in answered)}/{len(answered)}, foreign words in {foreign}"
-        text += f", {again} repeated" if again else ""
-        lost = any(not o.recalled for o in answered)
-        kind = Kind.LEAK if foreign else Kind.CORRUPT if lost else None
-        rows.append(Check("readers", name, text, kind))
+        text += f", {again} asked twice" if again else ""
+        rows.append(Check("readers", name, text, _grade(group, answered, foreign)))
     return tuple(rows)
+
+
+def _grade(group: Sequence[Outcome], answered: Sequence[Outcome], foreign: int) -> Kind | None:
+    """The gravest thing that happened to a group of readers; None when each was answered well or rightly refused."""
+    if foreign:
+        return Kind.LEAK
+    if any(not o.recalled for o in answered):
+        return Kind.CORRUPT
+    if any(o.answer.contained for o in group):
+        return Kind.FAIL
+    well = all(o.answer.answered or (o.answer.refused_as_too_long and not o.shot.within) for o in group)
+    return None if well else Kind.INCONCLUSIVE

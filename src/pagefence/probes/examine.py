@@ -79,7 +79,7 @@ async def examine(fleet: Fleet, examination: Examination, progress: Progress, an
     examination.limits = found
     plan = make_plan(found, config.seed, asking, config.fresh)
     announce(
-        f"plan: {len(plan.expected)} requests, about {plan.prompt_tokens:,} prompt tokens and at most "
+        f"plan: {len(plan.expected)} requests, about {plan.prompt_tokens:,} prompt tokens and "
         f"{plan.new_tokens:,} new ones (seed {config.seed}); longest legal prompt {found.longest:,}"
     )
     await execute(fleet, plan, examination.log, progress)

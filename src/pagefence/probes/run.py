@@ -16,7 +16,7 @@ from pagefence.probes.sentinel import recalled, repeated, scan
 
 _RETRIES = 4
 _LONGEST_WAIT_S = 10.0
-_REFUSAL_S = 30.0  # what is refused needs no compute, so it has a shorter deadline
+_REFUSAL_S = 60.0  # what is refused needs no compute, so it has a shorter deadline
 _PATIENCE = 3  # this many silent or saturated answers for one purpose, and the rest of its shots are not asked
 
 
@@ -96,7 +96,7 @@ async def _wave(fleet: Fleet, plan: Plan, wave: Wave, log: Log, progress: Progre
     async def one(shot: Shot) -> None:
         prompt = await write(ruler, shot.nonce, shot.sentinel, shot.tokens, shot.manner)
         if prompt is None:
-            answer = Answer(None, problem="the fleet stopped to count tokens for us", stream=shot.stream)
+            answer = Answer(None, problem="the fleet no longer counts tokens for us (/tokenize)", stream=shot.stream)
             log.outcomes.append(Outcome(shot, Prompt("", shot.tokens, False), answer, {}))
             return
         async with room.of(shot.tokens + shot.max_tokens):

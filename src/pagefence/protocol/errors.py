@@ -9,12 +9,14 @@ RETRY_AFTER_S = 2
 
 def context_length(limit: int, prompt_tokens: int, param: str, max_new_tokens: int = 0) -> ErrorInfo:
     """The prompt, or the prompt with the answer asked for, does not fit."""
-    asked = f" and asked for {max_new_tokens} more" if max_new_tokens else ""
+    asked, what = "", "messages"
+    if max_new_tokens:
+        asked, what = f" and asked for {max_new_tokens} more", "messages or the completion"
     return ErrorInfo(
         status=400,
         code="context_length_exceeded",
         message=f"This model's maximum context length is {limit} tokens. However, your messages resulted in "
-        f"{prompt_tokens} tokens{asked}. Please reduce the length of the messages.",
+        f"{prompt_tokens} tokens{asked}. Please reduce the length of the {what}.",
         type="invalid_request_error",
         param=param,
     )

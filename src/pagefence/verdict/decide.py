@@ -45,7 +45,7 @@ def decide(results: Sequence[ProbeResult], interrupted: bool = False) -> Verdict
     occurred = tuple(k for k in Kind if k in kinds)
     shown = sum(r.shown for r in results)
     controls = (sum(r.controls[0] for r in results), sum(r.controls[1] for r in results))
-    bound = upper_bound(shown) if shown else None
+    bound = upper_bound(shown) if shown and Kind.LEAK not in occurred else None
     if occurred:
         name, sentence = str(occurred[0]), _why(occurred[0], evidence, doubts)
         code = EXIT_VIOLATION if occurred[0] in _VIOLATIONS else EXIT_INCONCLUSIVE
@@ -78,7 +78,7 @@ def _clean(results: Sequence[ProbeResult], shown: int, controls: tuple[int, int]
         )
     held = sum(len(r.checks) for r in results)
     names = " and ".join(r.name for r in results)
-    return f"{held}/{held} checks of {names} hold; nothing was asked that could have shown a leak (n = 0, p <= 1)"
+    return f"{held}/{held} checks of {names} hold; no prompt was sent that could have shown a leak (n = 0)"
 
 
 def _why(kind: Kind, evidence: Sequence[Evidence], doubts: Sequence[str]) -> str:

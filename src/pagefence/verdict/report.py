@@ -40,6 +40,7 @@ class Run:
     seconds: float
     keys: Keys
     interrupted: bool = False
+    embedded: bool = False
     again: str | None = None
     repeats: Mapping[str, Repeat] = field(default_factory=dict)
 

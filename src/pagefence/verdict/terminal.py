@@ -148,9 +148,11 @@ def _next(run: Run) -> Text:
         "CORRUPT": "Do not deploy: answers are not made from their prompts.",
         "FAIL": "Do not deploy: a rule is broken, see above.",
         "INCONCLUSIVE": "Nothing is proven, so do not deploy on it. Remove what kept the probes from an answer.",
-        CLEAN: "Nothing was found by this many probes. More of them lower the bound.",
+        CLEAN: "Nothing stands in the way. Ask again when the pool, the model, the engine or a flag has changed.",
     }[run.verdict.name]
     text = Text(f"next: {advice}", style="bold")
     if run.again:
         text.append(f"\nagain: {run.again}", style="cyan")
+        if run.repeats and run.embedded:
+            text.append("  (add --keep: the curl lines need the fleet alive)", style="dim")
     return text

@@ -59,7 +59,7 @@ def load_tenants(
     if entries:
         return tenants_from(entries, secret)
     if not open_access:
-        raise ValueError(f"no API keys: set {ENV_KEYS}=tenant=key,... or ask for open access on loopback")
+        raise ValueError(f"no API keys: set {ENV_KEYS}=tenant=key,... or use --open on loopback")
     if not is_loopback(host):
         raise ValueError(f"open access is for loopback only, not for {host}: configure API keys")
     return open_tenants(secret)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 
 def main() -> None:
     """Run the command line. A Ctrl-C while it is still being imported ends as quietly as a later one."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # So a shell starts a background job. SIGTERM ends a run as SIGINT does, and an ignored one would end nothing.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         from pagefence.cli import app
         from pagefence.run import run

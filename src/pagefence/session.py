@@ -141,9 +141,6 @@ def _console(stderr: bool) -> Console:
 @contextlib.contextmanager
 def _terminated_is_interrupted() -> Iterator[None]:
     """SIGTERM ends a run as Ctrl-C does, so that a fleet of ours is stopped then too."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        # As a shell starts a background job: raising an ignored signal would do nothing, and asyncio would not hear it.
-        signal.signal(signal.SIGINT, signal.default_int_handler)
     before = signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
     try:
         yield

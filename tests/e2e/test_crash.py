@@ -16,7 +16,7 @@ import pytest
 from tests.e2e.fleets import MODEL, Fleet, complete, serving
 
 STREAMS = 8
-NEW_TOKENS = 96
+NEW_TOKENS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ def own_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 def prompt_of(stream: int) -> str:
     """A prompt that the model continues with its own number, so that another's text would show."""
-    return f"Item {stream}{stream}{stream}. " * 40
+    return f"Item {stream}{stream}{stream}. " * 20
 
 
 def read_stream(fleet: Fleet, stream: int) -> Outcome:

@@ -27,13 +27,11 @@ def tokens(client: httpx.Client, line: str, count: int) -> list[int]:
 
 
 def plant(fleet: Fleet) -> None:
-    """Tenant A fills decode's pool with its words."""
+    """Tenant A leaves its words in the pages that decode will let again first."""
     with fleet.client(KEY_A) as tenant:
-        prompt = tokens(tenant, PLANTED, LONGEST_HONEST)
-        for _ in range(3):
-            answer = complete(tenant, prompt, 8)
-            assert answer.status_code == 200
-            assert "harbor velvet candle" in answer.json()["choices"][0]["text"], "the positive control failed"
+        answer = complete(tenant, tokens(tenant, PLANTED, LONGEST_HONEST), 8)
+    assert answer.status_code == 200
+    assert "harbor velvet candle" in answer.json()["choices"][0]["text"], "the positive control failed"
 
 
 def read(fleet: Fleet, **more: object) -> httpx.Response:

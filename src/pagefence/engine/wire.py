@@ -65,6 +65,7 @@ class Post:
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], run_dir: Path, me: WorkerRef) -> None:
         self._context, self._run_dir, self._me = context, run_dir, me
         self._sockets: dict[WorkerRef, zmq.Socket[bytes]] = {}
+        self._gone: set[WorkerRef] = set()
 
     def send(self, to: WorkerRef, body: PeerMessage) -> None:
         """Queue a message; to a peer that is gone it is lost, which the protocol expects."""
@@ -72,6 +73,8 @@ class Post:
 
     def send_parcel(self, to: WorkerRef, parcel: Parcel) -> None:
         """Queue a parcel without waiting."""
+        if to in self._gone:
+            return  # nobody listens there ever again, and a new socket would never be closed
         socket = self._sockets.get(to)
         if socket is None:
             socket = self._context.socket(zmq.PUSH)
@@ -89,6 +92,7 @@ class Post:
 
     def forget(self, peer: WorkerRef) -> None:
         """Close the socket to an incarnation that is over."""
+        self._gone.add(peer)
         socket = self._sockets.pop(peer, None)
         if socket is not None:
             socket.close(linger=0)

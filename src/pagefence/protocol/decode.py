@@ -282,7 +282,7 @@ def drain_timer(_: Decisions, s: DecodeState, m: Timer) -> Step:
     if not request.reminded:
         return _put(s, m.room, replace(request, reminded=True)), (_abort_to_prefill(s, request), again)
     silent = sorted(holder for holder in s.pool.lease_of(m.room).holders if isinstance(holder, WorkerRef))
-    recycle = (Send(s.members.router, Recycle(w, f"owes a drain for {m.room}")) for w in silent)
+    recycle = (Send(s.members.router, Recycle(w, "owes a drain and is silent")) for w in silent)
     return s, (*recycle, again)
 
 

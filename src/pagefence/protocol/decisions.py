@@ -1,13 +1,14 @@
 """Every decision that keeps tenants apart, in one place: the seams that the lab replaces, one at a time.
 
 The product runs `Decisions()` as it stands. The guards are named here, so that reports and the lab use one list.
+What is no guard but a step of a machine is a cell of that machine's table; `cells` puts another rule in its place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal, get_args
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
 
 from pagefence.pool.admitted import Admitted
 from pagefence.pool.pages import Lease, PagePool
@@ -18,6 +19,11 @@ Guard = Literal[
     "readiness", "router-limit", "admission", "handoff-check", "page-frames", "zero-on-lease", "drain"
 ]  # fmt: skip
 GUARDS: tuple[Guard, ...] = get_args(Guard)
+
+
+# (machine, phase of the room or ANY, type of the message) -> the rule that runs instead of the table's.
+Cell = tuple[str, str, type]
+ANY = "*"
 
 
 def nobody_can_reach(lease: Lease) -> bool:
@@ -40,3 +46,4 @@ class Decisions:
     zero_on_lease: bool = True
     check_frames: bool = True
     guards: tuple[Guard, ...] = GUARDS
+    cells: Mapping[Cell, Callable[..., Any]] = field(default_factory=dict)

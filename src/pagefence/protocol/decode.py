@@ -79,7 +79,8 @@ class Machine:
         said_by_prefill = isinstance(message, Receipt | Rejected | Drained)
         if request and said_by_prefill and sender != request.offer.prefill:
             return state, (Dropped(type(message).__name__, f"{sender} is not this room's prefill"),)
-        rule = TABLE[state.phase(message.room)].get(type(message))
+        phase = state.phase(message.room)
+        rule = self.decisions.cells.get(("decode", phase, type(message))) or TABLE[phase].get(type(message))
         if rule is None or isinstance(rule, str):
             return state, (Dropped(type(message).__name__, rule or "not in the table"),)
         return rule(self.decisions, state, message)

@@ -131,7 +131,8 @@ class Machine:
         return state, (Dropped(type(body).__name__, "prefill does not take this message"),)
 
     def _room(self, state: PrefillState, message: RoomMessage) -> Step:
-        rule = TABLE[state.phase(message.room)].get(type(message))
+        phase = state.phase(message.room)
+        rule = self.decisions.cells.get(("prefill", phase, type(message))) or TABLE[phase].get(type(message))
         if rule is None or isinstance(rule, str):
             return state, (Dropped(type(message).__name__, rule or "not in the table"),)
         return rule(self.decisions, state, message)

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import cast
 
 import msgspec
 from immutables import Map
 
 from pagefence.protocol import errors
 from pagefence.protocol.admission import Node, Topology
-from pagefence.protocol.decisions import Decisions
+from pagefence.protocol.decisions import ANY, Decisions
 from pagefence.protocol.effects import Begin, Dropped, Effects, Emit, End, Refuse, Restart, Send, SetTimer
 from pagefence.protocol.messages import (
     Abort,
@@ -115,6 +116,9 @@ class Machine:
 
     def step(self, state: RouterState, message: Input) -> Step:
         """One message in, the next state and what to do out. Pure."""
+        rule = self.decisions.cells.get(("router", ANY, type(message)))
+        if rule is not None:
+            return cast(Step, rule(self.decisions, state, message))
         if isinstance(message, Submit):
             return submit(self.decisions, state, message)
         if isinstance(message, ClientGone):
@@ -140,7 +144,8 @@ class Machine:
         request = state.requests.get(message.room)
         if request and sender not in _speakers(state, request, message):
             return state, (Dropped(type(message).__name__, f"not {sender}'s to say in this room"),)
-        rule = TABLE[state.phase(message.room)].get(type(message))
+        phase = state.phase(message.room)
+        rule = self.decisions.cells.get(("router", phase, type(message))) or TABLE[phase].get(type(message))
         if rule is None or isinstance(rule, str):
             return state, (Dropped(type(message).__name__, rule or "not in the table"),)
         return rule(state, message)

@@ -60,14 +60,14 @@ class Stage:
 
     def submit(self, prompt: int = 8, max_new: int = 2, ticket: int = 0) -> Room:
         """A client asks; the room it gets, if it gets one."""
-        self.outcomes.submitted(ticket)
+        self.outcomes = self.outcomes.submitted(ticket)
         tokens = tuple(range(ticket * 100, ticket * 100 + prompt))
         self.tell_router(Submit(ticket, f"n{ticket}", f"tenant{ticket}", tokens, max_new, param="messages"))
         return self.router.rooms.get(ticket, Room(0, 0, "none"))
 
     def hang_up(self, ticket: int = 0) -> None:
         """The client is gone."""
-        self.outcomes.gone(ticket)
+        self.outcomes = self.outcomes.gone(ticket)
         self.tell_router(ClientGone(ticket))
 
     def compute(self, room: Room) -> None:
@@ -205,7 +205,7 @@ class Stage:
     def tell_router(self, message: router.Input) -> Effects:
         """One step of the router."""
         self.router, effects = router.Machine(self.decisions).step(self.router, message)
-        self.outcomes.saw(effects)
+        self.outcomes = self.outcomes.saw(effects)
         check_router(self.router)
         self.client += [effect for effect in effects if isinstance(effect, Begin | Emit | End | Refuse)]
         self._after(ROUTER, effects)

@@ -200,25 +200,23 @@ REFUSE = Refuse(0, errors.internal("no"))
     ],
 )
 def test_one_outcome_and_nothing_before_begin_or_after_the_end(rule: str, effects: tuple[Effect, ...]) -> None:
-    outcomes = Outcomes()
-    outcomes.submitted(0)
-    breaks(rule, outcomes.saw, effects)
+    breaks(rule, Outcomes().submitted(0).saw, effects)
 
 
 def test_a_good_stream_and_a_refused_one_pass() -> None:
     outcomes = Outcomes()
-    outcomes.submitted(0)
-    outcomes.saw((BEGIN, TOKEN, END))
-    outcomes.submitted(1)
-    outcomes.saw((replace(REFUSE, ticket=1),))
-    assert outcomes.ended == {0: END, 1: replace(REFUSE, ticket=1)}
+    outcomes = outcomes.submitted(0)
+    outcomes = outcomes.saw((BEGIN, TOKEN, END))
+    outcomes = outcomes.submitted(1)
+    outcomes = outcomes.saw((replace(REFUSE, ticket=1),))
+    assert dict(outcomes.ended) == {0: END, 1: replace(REFUSE, ticket=1)}
 
 
 def test_nothing_is_sent_to_a_client_that_hung_up_and_a_ticket_is_used_once() -> None:
     outcomes = Outcomes()
-    outcomes.submitted(0)
-    outcomes.saw((BEGIN,))
-    outcomes.gone(0)
+    outcomes = outcomes.submitted(0)
+    outcomes = outcomes.saw((BEGIN,))
+    outcomes = outcomes.gone(0)
     breaks("I10", outcomes.saw, (TOKEN,))
     breaks("I9", outcomes.submitted, 0)
 
@@ -233,6 +231,5 @@ def test_rest_means_that_nothing_is_held_anywhere() -> None:
     stage.flush()
     stage.land(room)
     stage.at_rest()
-    waiting = Outcomes()
-    waiting.submitted(1)
+    waiting = Outcomes().submitted(1)
     breaks("I5", check_rest, stage.router, [], [], waiting)

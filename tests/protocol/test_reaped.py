@@ -160,7 +160,7 @@ def test_a_reaping_is_told_also_when_the_successor_was_announced_first() -> None
     state, _ = machine.step(stage.router, WorkerUp(new, "prefill", Capacity(36, 4, 3), "here"))
     stage.router, effects = machine.step(state, WorkerGone(old))
     stage._after(ROUTER, effects)
-    stage.outcomes.saw(effects)
+    stage.outcomes = stage.outcomes.saw(effects)
     assert stage.router.workers["p"].worker == new
     stage.p.crashed = True
     stage.flush()

@@ -180,11 +180,11 @@ class World:
         size = self.random.randint(1, CONTEXT + 1)
         prompt = tuple(range(ticket * 100, ticket * 100 + size))
         ask = Submit(ticket, f"n{ticket}", f"tenant{ticket % 2}", prompt, self.random.randint(1, 8))
-        self.outcomes.submitted(ticket)
+        self.outcomes = self.outcomes.submitted(ticket)
         self._tell_router(ask)
 
     def _hang_up(self, ticket: int) -> None:
-        self.outcomes.gone(ticket)
+        self.outcomes = self.outcomes.gone(ticket)
         self._tell_router(ClientGone(ticket))
 
     def _land(self, process: PrefillProcess, write: Write) -> None:
@@ -248,7 +248,7 @@ class World:
 
     def _tell_router(self, message: router.Input) -> None:
         self.router, effects = router.Machine(self.decisions).step(self.router, message)
-        self.outcomes.saw(effects)
+        self.outcomes = self.outcomes.saw(effects)
         for ticket, room in self.router.rooms.items():
             self.room_of[ticket] = room
             self.prompts[room] = self.router.requests[room].submit.token_ids

@@ -7,7 +7,7 @@ What no single state shows (bytes that attention reads, writes that land late) i
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 from immutables import Map
 
@@ -210,59 +210,55 @@ def check_router(s: RouterState) -> None:
         _require(needed <= living, "I5", "{} waits for {}, reaped", room, needed - living)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Outcomes:
     """What clients saw, recorded from the router's effects: one outcome each, nothing before Begin or after the end.
 
-    A client that hung up ends there: nothing may be sent to it any more.
+    A client that hung up ends there: nothing may be sent to it any more. Immutable: every record gives the next one.
     """
 
-    begun: set[int] = field(default_factory=set)
-    open: set[int] = field(default_factory=set)
-    ended: dict[int, End | Refuse | None] = field(default_factory=dict)
-    emitted: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    begun: frozenset[int] = frozenset()
+    open: frozenset[int] = frozenset()
+    ended: Map[int, End | Refuse | None] = Map()
+    emitted: Map[int, tuple[int, ...]] = Map()
 
-    def submitted(self, ticket: int) -> None:
+    def submitted(self, ticket: int) -> Outcomes:
         """A client asked. Raises Violation when the ticket was used before (I9)."""
         _require(ticket not in self.open and ticket not in self.ended, "I9", "ticket {} is used twice", ticket)
-        self.open.add(ticket)
-        self.emitted[ticket] = ()
+        return replace(self, open=self.open | {ticket}, emitted=self.emitted.set(ticket, ()))
 
-    def gone(self, ticket: int) -> None:
+    def gone(self, ticket: int) -> Outcomes:
         """The client hung up; without an outcome before, that is the end of it."""
-        if ticket in self.open:
-            self._end(ticket, None)
+        return self._end(ticket, None) if ticket in self.open else self
 
-    def saw(self, effects: Effects) -> None:
+    def saw(self, effects: Effects) -> Outcomes:
         """Record a step of the router. Raises Violation."""
+        record = self
         for effect in effects:
             if isinstance(effect, Begin | Emit | End | Refuse):
-                self._saw(effect)
+                record = record._saw(effect)
+        return record
 
-    def _saw(self, effect: Begin | Emit | End | Refuse) -> None:
+    def _saw(self, effect: Begin | Emit | End | Refuse) -> Outcomes:
         ticket = effect.ticket
         alive = ticket in self.open
         if isinstance(effect, Begin):
             _require(alive, "I5", "ticket {} begins after its outcome", ticket)
             _require(ticket not in self.begun, "I5", "ticket {} begins twice", ticket)
-            self.begun.add(ticket)
-        elif isinstance(effect, Emit):
+            return replace(self, begun=self.begun | {ticket})
+        if isinstance(effect, Emit):
             _require(alive, "I10", "tokens for ticket {} after its end", ticket)
             _require(ticket in self.begun, "I3", "tokens for ticket {} before the commit", ticket)
-            self.emitted[ticket] += effect.token_ids
-        else:
-            _require(alive, "I5", "a second outcome for ticket {}: {}", ticket, effect)
-            if isinstance(effect, End):
-                _require(ticket in self.begun, "I4", "ticket {} ends well and never began", ticket)
-                count = len(self.emitted[ticket])
-                _require(
-                    count == effect.completion_tokens, "I6", "ticket {}: {} tokens sent, {}", ticket, count, effect
-                )
-            self._end(ticket, effect)
+            return replace(self, emitted=self.emitted.set(ticket, self.emitted[ticket] + effect.token_ids))
+        _require(alive, "I5", "a second outcome for ticket {}: {}", ticket, effect)
+        if isinstance(effect, End):
+            _require(ticket in self.begun, "I4", "ticket {} ends well and never began", ticket)
+            count = len(self.emitted[ticket])
+            _require(count == effect.completion_tokens, "I6", "ticket {}: {} tokens sent, {}", ticket, count, effect)
+        return self._end(ticket, effect)
 
-    def _end(self, ticket: int, outcome: End | Refuse | None) -> None:
-        self.open.discard(ticket)
-        self.ended[ticket] = outcome
+    def _end(self, ticket: int, outcome: End | Refuse | None) -> Outcomes:
+        return replace(self, open=self.open - {ticket}, ended=self.ended.set(ticket, outcome))
 
 
 # --- at rest ------------------------------------------------------------------------------------------------------

@@ -1,0 +1,84 @@
+"""A search that can be stopped and gone on with: its progress in one file."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pagefence.mistakes import Mistake
+from pagefence.sim.state import WorldState
+
+if TYPE_CHECKING:
+    from pagefence.sim.explorer import Progress
+
+FORMAT = "pagefence search 1"
+
+
+class BadCheckpoint(Mistake):
+    """The file cannot be read, is of another world, or is no checkpoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """`about` names world, decisions and kind of search; a file about another one is refused."""
+
+    path: Path
+    about: str
+
+    def load(self) -> tuple[Progress, dict[bytes, WorldState]] | None:
+        """What was saved, or None when there is no file. Raises BadCheckpoint."""
+        if not self.path.exists():
+            return None
+        try:
+            said = _Reader(io.BytesIO(self.path.read_bytes())).load()
+            form, about, progress, states = said
+        except OSError as error:
+            raise BadCheckpoint(f"cannot read {self.path}: {error.strerror}") from None
+        except Exception:
+            raise BadCheckpoint(f"{self.path} is no checkpoint of a search; name another file") from None
+        if (form, about) != (FORMAT, self.about):
+            raise BadCheckpoint(f"{self.path} is about another search ({about}); name another file")
+        progress.frontier = deque((key, 0) for key in states)
+        return progress, states
+
+    def save(self, progress: Progress, states: dict[bytes, WorldState]) -> None:
+        """Write it whole or not at all. Raises BadCheckpoint."""
+        beside = self.path.with_name(f"{self.path.name}.{os.getpid()}.part")
+        try:
+            with beside.open("wb") as file:
+                pickle.dump((FORMAT, self.about, progress, states), file, 5)
+            beside.replace(self.path)
+        except OSError as error:
+            beside.unlink(missing_ok=True)
+            raise BadCheckpoint(f"cannot write {self.path}: {error.strerror}") from None
+
+
+class _Reader(pickle.Unpickler):
+    """Reads states and nothing that could run: a checkpoint is data, whoever wrote it."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        ours = module.startswith(("pagefence.sim.", "pagefence.protocol.", "pagefence.pool."))
+        plain = (module, name) in _PLAIN
+        found = super().find_class(module, name) if ours or plain else None
+        if not isinstance(found, type) and (module, name) not in _PLAIN:
+            raise pickle.UnpicklingError(f"{module}.{name} has no place in a checkpoint")
+        return found
+
+
+_PLAIN = {
+    ("collections", "deque"),
+    ("builtins", "set"),
+    ("builtins", "frozenset"),
+    ("immutables", "Map"),
+    ("immutables._map", "Map"),
+    ("immutables.map", "Map"),
+    ("copyreg", "_reconstructor"),
+    ("builtins", "object"),
+    ("msgspec._core", "rebuild"),
+    ("msgspec", "rebuild"),
+}

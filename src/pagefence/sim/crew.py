@@ -1,0 +1,175 @@
+"""The processes that expand states. Each keeps the states that it was the first to reach; only keys travel.
+
+They are forked from the searching process, so a world need not be picklable and the states found until then are shared.
+"""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import resource
+import signal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkProcess
+from typing import TYPE_CHECKING, Any
+
+from pagefence.protocol.invariants import Violation, check_rest
+from pagefence.sim.canonical import Canon
+from pagefence.sim.menu import mishaps, ordinary
+from pagefence.sim.processes import DecodeProcess, PrefillProcess
+from pagefence.sim.state import WorldState
+from pagefence.sim.step import World, apply
+
+if TYPE_CHECKING:
+    from pagefence.sim.explorer import Search
+
+
+@dataclass(frozen=True, slots=True)
+class Expanded:
+    """One state's successors: (key, raw key, number of the move, whether this process keeps the state since now).
+
+    `broken`: (rule, message, number of the move; None when the state itself is at fault).
+    """
+
+    successors: tuple[tuple[bytes, bytes, int, bool], ...] = ()
+    calm: bytes | None = None
+    rests: bool = False
+    sometimes: frozenset[str] = frozenset()
+    broken: tuple[str, str, int | None] | None = None
+
+
+class Expander:
+    """Expands states of one world and keeps those that it reached first."""
+
+    def __init__(self, world: World, states: Mapping[bytes, WorldState]) -> None:
+        self.world = world
+        self.canon = Canon(symmetry=world.reduced)
+        self.states = dict(states)
+        self.reached = set(states)
+
+    def expand(self, key: bytes) -> Expanded:
+        """All moves of a kept state, and where they lead."""
+        world, state = self.world, self.states.pop(key)
+        course = ordinary(world, state)
+        moves = course + mishaps(world, state, course)
+        if not course:
+            broken = _not_at_rest(state)
+            if broken or not moves:
+                return Expanded(rests=broken is None, broken=broken)
+        successors, sometimes = [], set[str]()
+        for number, move in enumerate(moves):
+            try:
+                outcome = apply(world, state, move)
+            except Violation as violation:
+                return Expanded(sometimes=frozenset(sometimes), broken=(violation.rule_id, str(violation), number))
+            sometimes.update(outcome.sometimes)
+            successor, raw = self.canon.keys(outcome.state)
+            new = successor not in self.reached
+            if new:
+                self.reached.add(successor)
+                self.states[successor] = outcome.state
+            successors.append((successor, raw, number, new))
+        return Expanded(tuple(successors), successors[0][0] if course else None, not course, frozenset(sometimes))
+
+    def answer(self, forget: Iterable[bytes], keys: Sequence[bytes]) -> list[Expanded]:
+        """Let go of states that another process keeps, then expand some."""
+        for key in forget:
+            self.states.pop(key, None)
+        return [self.expand(key) for key in keys]
+
+
+class Crew:
+    """As many processes as cores; with one core, this process itself."""
+
+    def __init__(self, world: World, search: Search, states: Mapping[bytes, WorldState]) -> None:
+        self._cores = search.cores
+        shares: list[dict[bytes, WorldState]] = [{} for _ in range(search.cores)]
+        for i, (key, state) in enumerate(states.items()):
+            shares[self.keeper(i)][key] = state
+        self._expanders = [Expander(world, share) for share in shares]
+        self._ends: list[Connection] = []
+        self._processes: list[ForkProcess] = []
+        self._forget: list[list[bytes]] = [[] for _ in shares]
+        self.memory_bytes = 0
+
+    def keeper(self, place: int) -> int:
+        """Which process keeps the state at this place of the frontier."""
+        return place % self._cores
+
+    def forget(self, keeper: int, key: bytes) -> None:
+        """Another process reached this state first."""
+        self._forget[keeper].append(key)
+
+    def __enter__(self) -> Crew:
+        if self._cores > 1:
+            context = multiprocessing.get_context("fork")
+            for expander in self._expanders:
+                here, there = context.Pipe()
+                process = context.Process(target=_serve, args=(expander, there), daemon=True)
+                process.start()
+                there.close()
+                self._ends.append(here)
+                self._processes.append(process)
+            self._expanders = []
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for end in self._ends:
+            end.close()
+        for process in self._processes:
+            process.terminate()
+            process.join()
+        own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        largest_child = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss if self._processes else 0
+        self.memory_bytes = 1024 * (own + len(self._processes) * largest_child)
+
+    def expand(self, batch: Sequence[tuple[bytes, int]]) -> Iterator[Expanded]:
+        """Successors of each (state, keeper), in order."""
+        shares: list[list[bytes]] = [[] for _ in range(self._cores)]
+        for key, keeper in batch:
+            shares[keeper].append(key)
+        answers = self._ask("answer", [(self._forget[i], share) for i, share in enumerate(shares)])
+        self._forget = [[] for _ in shares]
+        in_order = [iter(answer) for answer in answers]
+        return (next(in_order[keeper]) for _, keeper in batch)
+
+    def states(self, frontier: Iterable[tuple[bytes, int]]) -> dict[bytes, WorldState]:
+        """The kept states of a frontier."""
+        kept = self._ask("kept", [()] * self._cores)
+        return {key: kept[keeper][key] for key, keeper in frontier}
+
+    def _ask(self, what: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        if not self._ends:
+            return [_do(expander, what, given) for expander, given in zip(self._expanders, arguments, strict=True)]
+        for end, given in zip(self._ends, arguments, strict=True):
+            end.send((what, given))
+        return [end.recv() for end in self._ends]
+
+
+def _do(expander: Expander, what: str, given: tuple[Any, ...]) -> Any:
+    return expander.answer(*given) if what == "answer" else expander.states
+
+
+def _serve(expander: Expander, end: Connection) -> None:
+    """A process of the crew, until the other end closes. Ctrl-C is the searching process's to hear."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.disable()  # states hold no cycles, and walking millions of them costs more than the search
+    while True:
+        try:
+            what, given = end.recv()
+        except EOFError:
+            return
+        end.send(_do(expander, what, given))
+
+
+def _not_at_rest(state: WorldState) -> tuple[str, str, int | None] | None:
+    """Nothing ordinary can happen any more: then nothing may be held and every client has its outcome."""
+    prefills = [p.state for p in state.processes if isinstance(p, PrefillProcess)]
+    decodes = [p.state for p in state.processes if isinstance(p, DecodeProcess)]
+    try:
+        check_rest(state.router, prefills, decodes, state.outcomes)
+    except Violation as violation:
+        return violation.rule_id, f"nothing more can happen, and {violation}", None
+    return None

@@ -1,0 +1,184 @@
+"""Every interleaving of a small world: breadth first (the first violation has a shortest trace) or depth first.
+
+States are known by their canonical keys (`canonical`). The frontier is expanded in batches by forked processes; their
+answers are merged in order, so that a run gives the same counts and the same trace however many cores work on it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pagefence.protocol.invariants import Violation
+from pagefence.sim.canonical import Canon
+from pagefence.sim.checkpoint import Checkpoint
+from pagefence.sim.crew import Crew, Expanded
+from pagefence.sim.menu import all_moves
+from pagefence.sim.moves import Move
+from pagefence.sim.state import WorldState
+from pagefence.sim.step import World, apply
+
+Order = Literal["breadth", "depth"]
+_BATCH = 256
+ROOT = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """How to search. Whether symmetry and partial-order reduction are used is said by `World.reduced`."""
+
+    order: Order = "breadth"
+    cores: int = 2
+    most_states: int | None = None
+    most_seconds: float | None = None
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a search has come.
+
+    `known`: state -> the state it was first reached from, and the number of the move that led here from there.
+    `calm`: state -> where the ordinary course of things leads next. `frontier`: known and not yet expanded, with the
+    number of the process that keeps the state itself.
+    """
+
+    known: dict[bytes, tuple[bytes, int]] = field(default_factory=dict)
+    calm: dict[bytes, bytes] = field(default_factory=dict)
+    rest: set[bytes] = field(default_factory=set)
+    frontier: deque[tuple[bytes, int]] = field(default_factory=deque)
+    raw: set[bytes] = field(default_factory=set)
+    transitions: int = 0
+    expanded: int = 0
+    sometimes: set[str] = field(default_factory=set)
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A violation, and the moves that lead to it from the beginning of the world."""
+
+    rule: str
+    message: str
+    path: tuple[Move, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a search has shown. `complete`: every reachable state was visited."""
+
+    progress: Progress
+    found: Found | None
+    complete: bool
+    memory_bytes: int
+
+
+def explore(
+    world: World,
+    search: Search,
+    tell: Callable[[Progress], None] | None = None,
+    checkpoint: Checkpoint | None = None,
+) -> Result:
+    """Search the world, or go on where `checkpoint` stands. Returns at the first violation, at the end, or at a limit.
+
+    Raises KeyboardInterrupt after the checkpoint was written.
+    """
+    p, states = (checkpoint.load() if checkpoint else None) or _begin(world)
+    started, before = time.monotonic(), p.seconds
+    found: Found | None = None
+    with Crew(world, search, states) as crew:
+        p.frontier = deque((key, crew.keeper(i)) for i, (key, _) in enumerate(p.frontier))
+        try:
+            while p.frontier and found is None and not _spent(p, search):
+                batch = _take(p, search)
+                for (key, keeper), expanded in zip(batch, crew.expand(batch), strict=True):
+                    found = found or _merge(world, p, key, keeper, expanded, crew)
+                p.seconds = before + time.monotonic() - started
+                if tell is not None:
+                    tell(p)
+        finally:
+            if checkpoint is not None and p.frontier and found is None:
+                checkpoint.save(p, crew.states(p.frontier))
+    complete = not p.frontier and found is None
+    if complete:
+        found = _never_rests(world, p)
+    return Result(p, found, complete, crew.memory_bytes)
+
+
+def _begin(world: World) -> tuple[Progress, dict[bytes, WorldState]]:
+    state = world.beginning()
+    key, raw = Canon(symmetry=world.reduced).keys(state)
+    p = Progress(known={key: (ROOT, 0)}, raw={raw}, frontier=deque([(key, 0)]))
+    return p, {key: state}
+
+
+def _take(p: Progress, search: Search) -> list[tuple[bytes, int]]:
+    """The next states to expand: the oldest, or for depth first the newest."""
+    count = min(len(p.frontier), _BATCH * search.cores if search.order == "breadth" else search.cores)
+    take = p.frontier.popleft if search.order == "breadth" else p.frontier.pop
+    return [take() for _ in range(count)]
+
+
+def _spent(p: Progress, search: Search) -> bool:
+    too_many = search.most_states is not None and len(p.known) >= search.most_states
+    return too_many or (search.most_seconds is not None and p.seconds >= search.most_seconds)
+
+
+def _merge(world: World, p: Progress, key: bytes, keeper: int, expanded: Expanded, crew: Crew) -> Found | None:
+    p.expanded += 1
+    p.transitions += len(expanded.successors)
+    p.sometimes |= expanded.sometimes
+    if expanded.rests:
+        p.rest.add(key)
+    if expanded.calm is not None:
+        p.calm[key] = expanded.calm
+    if expanded.broken is not None:
+        rule, message, number = expanded.broken
+        return Found(rule, message, path_to(world, p, key, number))
+    for successor, raw, number, kept in expanded.successors:
+        p.raw.add(raw)
+        if successor not in p.known:
+            p.known[successor] = (key, number)
+            p.frontier.append((successor, keeper))
+        elif kept:
+            crew.forget(keeper, successor)
+    return None
+
+
+def path_to(world: World, p: Progress, key: bytes, last: int | None) -> tuple[Move, ...]:
+    """The moves from the beginning to a state, and one more."""
+    numbers = [] if last is None else [last]
+    while key:
+        key, number = p.known[key]
+        numbers.append(number)
+    numbers = numbers[::-1][1:] if last is None else [*numbers[:0:-1][1:], numbers[0]]
+    state, path = world.beginning(), []
+    for number in numbers:
+        move = all_moves(world, state)[number]
+        path.append(move)
+        with contextlib.suppress(Violation):
+            state = apply(world, state, move).state
+    return tuple(path)
+
+
+def _never_rests(world: World, p: Progress) -> Found | None:
+    """Eventually: from every state the ordinary course of things leads to rest.
+
+    The fairness that is assumed: nothing more goes wrong, and what can happen is not put off for ever.
+    """
+    good = set(p.rest)
+    for start in p.known:
+        trail: list[bytes] = []
+        key, on_trail = start, set[bytes]()
+        while key not in good:
+            if key in on_trail or key not in p.calm:
+                message = "I5 one outcome: the ordinary course of things goes round in a circle and never comes to rest"
+                return Found("I5", message, path_to(world, p, start, None))
+            on_trail.add(key)
+            trail.append(key)
+            key = p.calm[key]
+        good.update(trail)
+    return None

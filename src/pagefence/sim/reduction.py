@@ -1,0 +1,74 @@
+"""Partial-order reduction, where it is sound: what can only be dropped, now and for ever, is dropped at once.
+
+A message to an incarnation that is over, or about a room that is over where it arrives, changes nothing whenever it
+comes: no room is opened twice and no incarnation returns. So its delivery commutes with everything, is seen by no
+property, and cannot be enabled or disabled by anything: it is an ample set of its own. The same holds for a timer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pagefence.protocol import decode, prefill, router
+from pagefence.protocol.decisions import Cell
+from pagefence.protocol.messages import Abort, Envelope, Offer, Start, Timer, WorkerRef
+from pagefence.sim.processes import DecodeProcess
+from pagefence.sim.state import ROUTER, WorldState, room_of
+
+Names = Sequence[str]
+Cells = Mapping[Cell, Any]
+_TABLES: Mapping[str, Mapping[Any, Mapping[type, Any]]] = {
+    "router": router.TABLE,
+    "prefill": prefill.TABLE,
+    "decode": decode.TABLE,
+}
+
+
+def without_the_dead(state: WorldState, names: Names, cells: Cells) -> WorldState:
+    """The state after every message and timer that can only be dropped was dropped."""
+    network = tuple(e for e in state.network if not _is_dead(state, e, names, cells))
+    echoes = tuple(e for e in state.echoes if not _is_dead(state, e, names, cells))
+    timers = frozenset(t for t in state.timers if not _never_acts(state, *t, names, cells))
+    if (len(network), len(echoes), len(timers)) == (len(state.network), len(state.echoes), len(state.timers)):
+        return state
+    return replace(state, network=network, echoes=echoes, timers=timers)
+
+
+def _is_dead(state: WorldState, envelope: Envelope, names: Names, cells: Cells) -> bool:
+    sender, receiver, body = envelope.sender, envelope.receiver, envelope.body
+    if receiver == ROUTER:
+        up = state.router.workers.get(sender.name)
+        gone = up is None or up.worker != sender
+        return gone or _dropped(cells, "router", state.router, body)
+    process = state.processes[names.index(receiver.name)]
+    if process is None or process.ref != receiver:
+        return True
+    members = process.state.members
+    if sender in members.reaped:
+        return True
+    if isinstance(body, Offer | Start | Abort) and body.floor > members.floor:
+        return False  # it still raises the floor
+    return _dropped(cells, "decode" if isinstance(process, DecodeProcess) else "prefill", process.state, body)
+
+
+def _never_acts(state: WorldState, ref: WorkerRef, timer: Timer, names: Names, cells: Cells) -> bool:
+    if ref == ROUTER:
+        return _dropped(cells, "router", state.router, timer)
+    process = state.processes[names.index(ref.name)]
+    if process is None or process.ref != ref:
+        return True
+    return _dropped(cells, "decode" if isinstance(process, DecodeProcess) else "prefill", process.state, timer)
+
+
+def _dropped(cells: Cells, machine: str, state: Any, message: object) -> bool:
+    """The room is over here and the table only says why the message is dropped."""
+    room = room_of(message)
+    if room is None:
+        return False
+    phase = state.phase(room)
+    kind = type(message)
+    if phase != "over" or (machine, phase, kind) in cells:
+        return False
+    return isinstance(_TABLES[machine][phase].get(kind), str)

@@ -15,9 +15,9 @@ PROJECT = SOURCE.parent.parent
 # Ground floor first; a room imports only from the floors below it.
 FLOORS = ("pool", "protocol", "sim", "engine", "fleet", "probes", "verdict", "lab")
 # What every floor may use.
-GROUND = {"process", "models", "mistakes", "run"}
+GROUND = {"process", "models", "mistakes", "run", "ticker"}
 # The roof: what may use everything.
-ROOF = {"cli", "options", "session", "ticker", "__main__"}
+ROOF = {"cli", "options", "session", "__main__"}
 
 
 def room_of(path: Path) -> str:

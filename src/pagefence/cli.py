@@ -11,6 +11,7 @@ import typer
 from pagefence import __version__
 from pagefence.engine.command import serve
 from pagefence.lab.command import lab_app
+from pagefence.lab.explore import explore_command
 from pagefence.models.command import models_app
 from pagefence.options import build
 from pagefence.probes import PROBES
@@ -126,6 +127,7 @@ def canary(
 
 
 app.command()(serve)
+app.command("explore")(explore_command)
 app.add_typer(models_app, name="models")
 app.add_typer(lab_app, name="lab")
 

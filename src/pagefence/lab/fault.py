@@ -12,7 +12,9 @@ from pagefence.sim.bounds import Ask, Bounds, Budget
 from pagefence.sim.step import Below, World
 
 # Two tenants, two requests of two pages each, a pool that one of them fills: pages are reused at once.
-SMALL = Bounds("small", (Ask("a", 4), Ask("b", 4)), prefill_pages=3, decode_pages=3, context=6, budget=Budget(hang_up=1))
+SMALL = Bounds(
+    "small", (Ask("a", 4), Ask("b", 4)), prefill_pages=3, decode_pages=3, context=6, budget=Budget(hang_up=1)
+)
 
 
 def unchanged(decisions: Decisions) -> Decisions:
@@ -25,11 +27,11 @@ class Fault:
     """A known bug of this class.
 
     `override` replaces one decision or one cell of a machine's table; its docstring, or that of the rule it puts in,
-    tells the mechanism. `bounds` is a small world for the explorer and the simulator in which the fault shows; `below`
-    breaks what lies under the machines there. `world` is the same for the real engine, as settings of `pagefence serve`;
-    `not_in_engine` says why it cannot show there, if so. `outside`: guards that stand before the overridden decision
-    and would refuse before the fault is reached; the world is built without them. `hidden_by`: what `--guards off`
-    leaves out besides, because it would contain the fault. `rules`: the rules it breaks; any of them is its own reason.
+    tells the mechanism. `rules`: what it breaks; any of them is its own reason. `bounds` is a small world for the
+    explorer and the simulator in which the fault shows; `below` breaks what lies under the machines there. `world` is
+    the same for the real engine, as settings of `pagefence serve`; `not_in_engine` says why it cannot show there.
+    `outside`: guards that stand before the overridden decision and would refuse before the fault is reached; the world
+    is built without them. `hidden_by`: what `--guards off` leaves out besides, because it would contain the fault.
     """
 
     name: str

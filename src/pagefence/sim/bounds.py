@@ -24,6 +24,9 @@ class Budget(NamedTuple):
     flip: int = 0
 
 
+NOTHING_GOES_WRONG = Budget()
+
+
 @dataclass(frozen=True, slots=True)
 class Ask:
     """A request that a client will make. Tokens 0..`prefix` of the prompt are the same in every ask with one."""
@@ -55,7 +58,7 @@ class Bounds:
     max_in_flight: int = 8
     quarantine_share: float = 0.5
     prefix_cache: bool = False
-    budget: Budget = Budget()
+    budget: Budget = NOTHING_GOES_WRONG
 
     def prompt(self, ticket: int) -> tuple[int, ...]:
         """The token ids of an ask: no two asks share one, but for the common prefix."""

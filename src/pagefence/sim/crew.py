@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pagefence.protocol.invariants import Violation, check_rest
 from pagefence.sim.canonical import Canon
-from pagefence.sim.menu import mishaps, ordinary
+from pagefence.sim.menu import menu
 from pagefence.sim.processes import DecodeProcess, PrefillProcess
 from pagefence.sim.state import WorldState
 from pagefence.sim.step import World, apply
@@ -52,10 +52,10 @@ class Expander:
     def expand(self, key: bytes) -> Expanded:
         """All moves of a kept state, and where they lead."""
         world, state = self.world, self.states.pop(key)
-        course = ordinary(world, state)
-        moves = course + mishaps(world, state, course)
-        if not course:
-            broken = _not_at_rest(state)
+        usual, wrong = menu(world, state)
+        moves = usual + wrong
+        if not usual:
+            broken = not_at_rest(state)
             if broken or not moves:
                 return Expanded(rests=broken is None, broken=broken)
         successors, sometimes = [], set[str]()
@@ -71,7 +71,7 @@ class Expander:
                 self.reached.add(successor)
                 self.states[successor] = outcome.state
             successors.append((successor, raw, number, new))
-        return Expanded(tuple(successors), successors[0][0] if course else None, not course, frozenset(sometimes))
+        return Expanded(tuple(successors), successors[0][0] if usual else None, not usual, frozenset(sometimes))
 
     def answer(self, forget: Iterable[bytes], keys: Sequence[bytes]) -> list[Expanded]:
         """Let go of states that another process keeps, then expand some."""
@@ -145,7 +145,11 @@ class Crew:
             return [_do(expander, what, given) for expander, given in zip(self._expanders, arguments, strict=True)]
         for end, given in zip(self._ends, arguments, strict=True):
             end.send((what, given))
-        return [end.recv() for end in self._ends]
+        answers = [end.recv() for end in self._ends]
+        for answer in answers:
+            if isinstance(answer, Exception):
+                raise answer
+        return answers
 
 
 def _do(expander: Expander, what: str, given: tuple[Any, ...]) -> Any:
@@ -161,10 +165,13 @@ def _serve(expander: Expander, end: Connection) -> None:
             what, given = end.recv()
         except EOFError:
             return
-        end.send(_do(expander, what, given))
+        try:
+            end.send(_do(expander, what, given))
+        except Exception as error:  # a defect of ours: the searching process must not wait for ever
+            end.send(error)
 
 
-def _not_at_rest(state: WorldState) -> tuple[str, str, int | None] | None:
+def not_at_rest(state: WorldState) -> tuple[str, str, int | None] | None:
     """Nothing ordinary can happen any more: then nothing may be held and every client has its outcome."""
     prefills = [p.state for p in state.processes if isinstance(p, PrefillProcess)]
     decodes = [p.state for p in state.processes if isinstance(p, DecodeProcess)]

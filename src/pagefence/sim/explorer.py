@@ -6,13 +6,13 @@ answers are merged in order, so that a run gives the same counts and the same tr
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
+from pagefence.mistakes import Mistake
 from pagefence.protocol.invariants import Violation
 from pagefence.sim.canonical import Canon
 from pagefence.sim.checkpoint import Checkpoint
@@ -25,6 +25,10 @@ from pagefence.sim.step import World, apply
 Order = Literal["breadth", "depth"]
 _BATCH = 256
 ROOT = b""
+
+
+class NoSuchPath(Mistake):
+    """A path that this world does not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +63,12 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A violation, and the moves that lead to it from the beginning of the world."""
+    """A violation, and the moves that lead to it from the beginning of the world, also as numbers in their menus."""
 
     rule: str
     message: str
     path: tuple[Move, ...]
+    numbers: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +142,7 @@ def _merge(world: World, p: Progress, key: bytes, keeper: int, expanded: Expande
         p.calm[key] = expanded.calm
     if expanded.broken is not None:
         rule, message, number = expanded.broken
-        return Found(rule, message, path_to(world, p, key, number))
+        return _found(world, p, rule, message, key, number)
     for successor, raw, number, kept in expanded.successors:
         p.raw.add(raw)
         if successor not in p.known:
@@ -148,20 +153,28 @@ def _merge(world: World, p: Progress, key: bytes, keeper: int, expanded: Expande
     return None
 
 
-def path_to(world: World, p: Progress, key: bytes, last: int | None) -> tuple[Move, ...]:
-    """The moves from the beginning to a state, and one more."""
+def _found(world: World, p: Progress, rule: str, message: str, key: bytes, last: int | None) -> Found:
+    """A violation in the state `key`, or in its move number `last`."""
     numbers = [] if last is None else [last]
-    while key:
+    while p.known[key][0]:
         key, number = p.known[key]
         numbers.append(number)
-    numbers = numbers[::-1][1:] if last is None else [*numbers[:0:-1][1:], numbers[0]]
-    state, path = world.beginning(), []
-    for number in numbers:
-        move = all_moves(world, state)[number]
-        path.append(move)
-        with contextlib.suppress(Violation):
-            state = apply(world, state, move).state
-    return tuple(path)
+    numbers.reverse()
+    return Found(rule, message, tuple(moves_of(world, numbers)), tuple(numbers))
+
+
+def moves_of(world: World, numbers: Iterable[int]) -> Iterator[Move]:
+    """The moves that a path of numbers names. Raises NoSuchPath where a number names none."""
+    state, over = world.beginning(), False
+    for place, number in enumerate(numbers):
+        menu = [] if over else all_moves(world, state)
+        if not 0 <= number < len(menu):
+            raise NoSuchPath(f"number {number} at place {place + 1} of the path names no move: there are {len(menu)}")
+        yield menu[number]
+        try:
+            state = apply(world, state, menu[number]).state
+        except Violation:
+            over = True
 
 
 def _never_rests(world: World, p: Progress) -> Found | None:
@@ -176,7 +189,7 @@ def _never_rests(world: World, p: Progress) -> Found | None:
         while key not in good:
             if key in on_trail or key not in p.calm:
                 message = "I5 one outcome: the ordinary course of things goes round in a circle and never comes to rest"
-                return Found("I5", message, path_to(world, p, start, None))
+                return _found(world, p, "I5", message, start, None)
             on_trail.add(key)
             trail.append(key)
             key = p.calm[key]

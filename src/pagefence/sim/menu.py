@@ -13,23 +13,24 @@ from pagefence.sim.step import World, delivery
 
 
 def ordinary(world: World, state: WorldState) -> list[Move]:
-    """What happens without anything going wrong, the most ordinary first. Timers fire when nothing else can."""
-    moves = list(_course(world, state))
-    return moves or [timer_move("timer", state, ref, timer) for ref, timer in firing(world, state)]
+    """What happens without anything going wrong. Timers fire when nothing else can."""
+    return list(course(world, state)) or [timer_move("timer", state, *timer) for timer in firing(state)]
 
 
-def mishaps(world: World, state: WorldState, moves: list[Move]) -> list[Move]:
-    """What may go wrong, as far as the budget reaches. `moves`: the ordinary ones."""
-    return list(_mishaps(world, state, any(move.kind != "timer" for move in moves)))
+def menu(world: World, state: WorldState) -> tuple[list[Move], list[Move]]:
+    """What happens ordinarily, and what may go wrong as far as the budget reaches."""
+    usual = ordinary(world, state)
+    return usual, list(mishaps(state, any(move.kind != "timer" for move in usual)))
 
 
 def all_moves(world: World, state: WorldState) -> list[Move]:
     """Every move of a state, in the order in which the explorer numbers them."""
-    course = ordinary(world, state)
-    return course + mishaps(world, state, course)
+    usual, wrong = menu(world, state)
+    return usual + wrong
 
 
-def _course(world: World, state: WorldState) -> Iterator[Move]:
+def course(world: World, state: WorldState) -> Iterator[Move]:
+    """What happens without anything going wrong, timers left out; the most ordinary first."""
     down = {p.ref for p in state.processes if p is not None and p.crashed}
     for envelope in heads(state.network):
         if envelope.receiver not in down:
@@ -64,7 +65,8 @@ def work(process: Process, state: WorldState) -> Iterator[Move]:
             yield Move("compute", name, ticket=state.minted.get(room))
 
 
-def _mishaps(world: World, state: WorldState, busy: bool) -> Iterator[Move]:
+def mishaps(state: WorldState, busy: bool) -> Iterator[Move]:
+    """What may go wrong. `busy`: something else than a timer can happen."""
     left = state.budget
     first = heads(state.network)
     up = [process for process in state.processes if process is not None and not process.crashed]
@@ -77,7 +79,7 @@ def _mishaps(world: World, state: WorldState, busy: bool) -> Iterator[Move]:
         waiting = [e for e in state.network if e not in first and e.receiver in living]
         yield from dict.fromkeys(delivery("overtake", e, state) for e in waiting)
     if left.early and busy:
-        yield from (timer_move("early", state, ref, timer) for ref, timer in firing(world, state))
+        yield from (timer_move("early", state, ref, timer) for ref, timer in firing(state))
     if left.hang_up:
         yield from (Move("hang-up", ticket=ticket) for ticket in sorted(state.outcomes.open))
     for process in up:
@@ -98,7 +100,7 @@ def _mishaps_of(process: Process, state: WorldState) -> Iterator[Move]:
             yield Move("flip", name, "garbage", state.minted.get(room))
 
 
-def firing(world: World, state: WorldState) -> list[tuple[WorkerRef, Timer]]:
+def firing(state: WorldState) -> list[tuple[WorkerRef, Timer]]:
     """Timers whose process takes steps."""
     up = {ROUTER, *(p.ref for p in state.processes if p is not None and not p.crashed)}
     return sorted((timer for timer in state.timers if timer[0] in up), key=str)

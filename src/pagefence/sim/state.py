@@ -12,6 +12,7 @@ from pagefence.protocol.router import RouterConfig, RouterState
 from pagefence.sim.bounds import Bounds, Budget
 from pagefence.sim.processes import Process
 
+_NOBODY_ASKED = Outcomes()
 ROUTER = WorkerRef("router", 77)
 
 
@@ -31,7 +32,7 @@ class WorldState:
     echoes: tuple[Envelope, ...] = ()
     timers: frozenset[tuple[WorkerRef, Timer]] = frozenset()
     submitted: int = 0
-    outcomes: Outcomes = Outcomes()
+    outcomes: Outcomes = _NOBODY_ASKED
     minted: Map[Room, int] = Map()
 
     def process(self, name: str, bounds: Bounds) -> Process | None:

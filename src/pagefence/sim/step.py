@@ -32,6 +32,7 @@ from pagefence.protocol.messages import (
     Start,
     Submit,
     Timer,
+    Tokens,
     WorkerGone,
     WorkerRef,
     WorkerUp,
@@ -97,7 +98,10 @@ def delivery(kind: Any, envelope: Envelope, state: WorldState) -> Move:
     """The move that delivers (loses, repeats, ...) this message."""
     room = room_of(envelope.body)
     ticket = None if room is None else state.minted.get(room)
-    return Move(kind, f"{envelope.sender}>{envelope.receiver}", type(envelope.body).__name__, ticket)
+    body = envelope.body
+    about = body.index if isinstance(body, Tokens) else getattr(body, "worker", None)
+    what = type(body).__name__ if about is None else f"{type(body).__name__} {about}"
+    return Move(kind, f"{envelope.sender}>{envelope.receiver}", what, ticket)
 
 
 def apply(world: World, state: WorldState, move: Move) -> Outcome:
@@ -231,6 +235,7 @@ class Scene:
         self.router, effects = router.Machine(self.decisions).step(before, message)
         if isinstance(message, Submit):
             self._minted(message.ticket, effects)
+        self._reservation_is_decodes(message, effects)
         self._no_error_lost(message, effects)
         self.outcomes = self._recorded(effects)
         self.effects += [(ROUTER, effect) for effect in effects]
@@ -343,6 +348,13 @@ class Scene:
         if got != tuple(answer(effect.ticket, i) for i in range(len(got))):
             self.break_rule("I10", f"the client of request {effect.ticket} got {got}")
 
+    def _reservation_is_decodes(self, message: object, effects: Effects) -> None:
+        """I9: prefill is started on the reservation that decode made; pages and peers are nobody else's to name."""
+        made = message.body if isinstance(message, Envelope) else None
+        for effect in effects:
+            if isinstance(effect, Send) and isinstance(effect.body, Start) and effect.body.reservation != made:
+                self.break_rule("I9", f"{effect.body.room} is started on a reservation that decode did not make")
+
     def _no_error_lost(self, message: object, effects: Effects) -> None:
         """I5: a request that failed does not end as if it had finished."""
         body = message.body if isinstance(message, Envelope) else message
@@ -409,10 +421,10 @@ class Scene:
 
 
 def _submit(s: Scene, move: Move) -> None:
-    ticket = s.submitted
-    if ticket >= len(s.bounds.asks) or move.ticket not in (None, ticket):
-        raise NotPossible(f"request {move.ticket} is not the next one")
-    s.submitted += 1
+    ticket = s.submitted if move.ticket is None else move.ticket
+    if not s.submitted <= ticket < len(s.bounds.asks):
+        raise NotPossible(f"request {ticket} was made, or passed over")
+    s.submitted = ticket + 1
     s.outcomes = s.outcomes.submitted(ticket)
     s.tell_router(s._submit(ticket))
 
@@ -425,9 +437,10 @@ def _hang_up(s: Scene, move: Move) -> None:
     s.tell_router(ClientGone(move.ticket))
 
 
-def _find(s: Scene, where: list[Envelope], move: Move) -> Envelope:
+def _find(s: Scene, where: list[Envelope], move: Move, behind: bool = False) -> Envelope:
+    """The first message that the move names; `behind`: the first that is not the oldest of its channel."""
     for envelope in where:
-        if delivery(move.kind, envelope, s.before) == move:
+        if delivery(move.kind, envelope, s.before) == move and not (behind and _is_head(s, envelope)):
             return envelope
     raise NotPossible(f"no such message: {move}")
 
@@ -459,9 +472,7 @@ def _deliver(s: Scene, move: Move) -> None:
 
 
 def _overtake(s: Scene, move: Move) -> None:
-    envelope = _find(s, s.network, move)
-    if _is_head(s, envelope):
-        raise NotPossible(f"there is nothing to overtake: {move}")
+    envelope = _find(s, s.network, move, behind=True)
     s.spend("overtake")
     s.sometimes.append("a message overtook another")
     s.network.remove(envelope)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from pagefence.protocol.effects import Dropped, Effect, Emit, End, Refuse, Send, SetTimer
 from pagefence.protocol.invariants import Violation
 from pagefence.protocol.messages import Envelope, Room
-from pagefence.sim.menu import all_moves
 from pagefence.sim.moves import Move
 from pagefence.sim.processes import DecodeProcess, Process
 from pagefence.sim.state import WorldState, room_of
@@ -32,15 +31,6 @@ def retold(world: World, moves: Iterable[Move], fault: str | None, guards: str, 
         state = outcome.state
         steps.append(_told(world, number, move, outcome))
     return Trace(world.bounds.name, fault, guards, tuple(steps), rule, violation, replay)
-
-
-def moves_of_path(world: World, path: Iterable[int]) -> Iterator[Move]:
-    """The moves that a path of numbers names. Raises IndexError where a number names none, Violation at the end."""
-    state = world.beginning()
-    for number in path:
-        move = all_moves(world, state)[number]
-        yield move
-        state = apply(world, state, move).state
 
 
 def _told(world: World, number: int, move: Move, outcome: Outcome) -> TraceStep:

@@ -55,7 +55,7 @@ def test_a_list_names_what_stays_and_no_name_names_what_goes() -> None:
     assert left_out == {"readiness", "router-limit", "handoff-check"}
 
 
-@pytest.mark.parametrize("spec", ["", "none", "no-", "handoff-check,typo", "no-handoff-check,page-frames"])
+@pytest.mark.parametrize("spec", ["", "nothing", "no-", "handoff-check,typo", "no-handoff-check,page-frames"])
 def test_an_unknown_guard_is_refused_by_name(spec: str) -> None:
     with pytest.raises(guards.UnknownGuard):
         find("stub-transfer").decisions(spec)

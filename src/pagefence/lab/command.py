@@ -1,41 +1,151 @@
-"""`pagefence lab`: the fault catalogue, and a run of one fault."""
+"""`pagefence lab`: the fault catalogue, a run of one fault, and the matrix fault x detector."""
 
 from __future__ import annotations
 
 import json
-from typing import Annotated
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from pagefence.lab.faults import FAULTS
+from pagefence.lab import faults, matrix_views
+from pagefence.lab.explore import explore_command
+from pagefence.lab.fault import SMALL, Fault
+from pagefence.lab.matrix import COLUMNS, CONTROL, ENGINE, Mark, Results, Work, control, engine, quick
+from pagefence.mistakes import EXIT_INCONCLUSIVE, Mistake
+from pagefence.sim.explorer import Search
+from pagefence.ticker import Ticker
 
+EXIT_ALL_CAUGHT, EXIT_UNCAUGHT = 0, 1
 lab_app = typer.Typer(help="Known bugs of this class, as faults that can be switched on.", no_args_is_help=True)
+Cores = Annotated[int, typer.Option("--cores", min=1, help="Processes for explorer and simulator.")]
+_CORES = min(os.cpu_count() or 1, 8)
 
 
 @lab_app.command("list")
 def list_faults(as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False) -> None:
     """Every fault: what goes wrong, which rules it breaks, where it was seen.
 
-    Run one with: pagefence verify --fault NAME [--guards on|off|LIST]
+    Run one with: pagefence lab run NAME, or in the real engine: pagefence verify --fault NAME [--guards on|off|LIST]
     """
     if as_json:
-        rows = [
-            {
-                "name": fault.name,
-                "summary": fault.summary,
-                "mechanism": " ".join(fault.mechanism.split()),
-                "reference": fault.reference,
-                "rules": fault.rules,
-                "outside": fault.outside,
-                "hidden_by": fault.hidden_by,
-            }
-            for fault in FAULTS.values()
-        ]
-        print(json.dumps(rows, indent=2))
+        print(json.dumps([_described(fault) for fault in faults.FAULTS.values()], indent=2))
         return
     table = Table("fault", "what goes wrong", "rules", "seen in", box=None, pad_edge=False)
-    for fault in FAULTS.values():
+    for fault in faults.FAULTS.values():
         table.add_row(fault.name, fault.summary, " ".join(fault.rules), fault.reference)
     Console().print(table)
+
+
+def _described(fault: Fault) -> dict[str, Any]:
+    return {
+        "name": fault.name,
+        "summary": fault.summary,
+        "mechanism": " ".join(fault.mechanism.split()),
+        "reference": fault.reference,
+        "rules": fault.rules,
+        "outside": fault.outside,
+        "hidden_by": fault.hidden_by,
+        "not_in_engine": fault.not_in_engine,
+    }
+
+
+@lab_app.command("run")
+def run_fault(
+    name: Annotated[str, typer.Argument(help="A name from `pagefence lab list`.")],
+    guards: Annotated[str, typer.Option("--guards", help="on, off, or names; no-NAME leaves one out.")] = "off",
+    random: Annotated[bool, typer.Option("--random", help="In the simulator instead of the explorer.")] = False,
+    svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Draw the trace.")] = None,
+    as_json_to: Annotated[str | None, typer.Option("--json", metavar="FILE", help="JSON; - for stdout.")] = None,
+    cores: Cores = _CORES,
+) -> None:
+    """Play one fault in its small world and show the shortest way to a broken rule. Exit code 1: it was found.
+
+    The real engine takes the same names: pagefence verify --fault NAME --guards off
+
+    Example: pagefence lab run free-while-writing --svg trace.svg
+    """
+    fault = faults.find(name)
+    print(f"{fault.name}: {fault.summary}\n  {' '.join(fault.mechanism.split())}\n  {fault.reference}", file=sys.stderr)
+    explore_command(fault=name, guards=guards, random=random, svg=svg, as_json_to=as_json_to, cores=cores)
+
+
+@lab_app.command("matrix")
+def matrix(
+    only: Annotated[list[str] | None, typer.Option("--fault", help="Only this fault; repeat for more.")] = None,
+    with_engine: Annotated[
+        bool, typer.Option("--engine", help="Also the real engine: minutes per fault, guards off and on.")
+    ] = False,
+    results: Annotated[
+        Path | None, typer.Option("--results", metavar="FILE", help="Keep finished cells here and go on from them.")
+    ] = None,
+    again: Annotated[bool, typer.Option("--again", help="Run cells anew that --results holds.")] = False,
+    as_json_to: Annotated[
+        str | None, typer.Option("--json", metavar="FILE", flag_value="-", is_flag=False, help="JSON; - for stdout.")
+    ] = None,
+    svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="The matrix as a picture.")] = None,
+    markdown: Annotated[Path | None, typer.Option("--markdown", metavar="FILE", help="As a page.")] = None,
+    cores: Cores = _CORES,
+) -> None:
+    """Run every fault against every detector. Exit codes: 0 all caught and the control silent, 1 not, 3 not all ran.
+
+    Without --engine explorer and simulator alone: a few minutes. Stop it when you like; --results keeps what is done.
+
+    Example: pagefence lab matrix --results matrix.json --engine
+    """
+    chosen = {name: faults.find(name) for name in only} if only else dict(faults.FAULTS)
+    kept = Results.at(results)
+    human = Console(stderr=as_json_to == "-")
+    work = [*_control_work(cores), *quick(chosen, cores)]
+    if with_engine:
+        work += [*engine({CONTROL: Fault(CONTROL, "", "", "", ())}), *engine(chosen)]
+    _run(work, kept, again)
+    names = [CONTROL, *chosen]
+    human.print(matrix_views.terminal(kept, names))
+    for path, text in ((svg, matrix_views.svg), (markdown, matrix_views.markdown)):
+        if path is not None:
+            _write(path, text(kept, names))
+    if as_json_to == "-":
+        print(json.dumps(kept.as_json(), indent=2))
+    elif as_json_to is not None:
+        _write(Path(as_json_to), json.dumps(kept.as_json(), indent=2))
+    raise typer.Exit(_judge(kept, chosen, human))
+
+
+def _control_work(cores: int) -> Iterable[Work]:
+    yield CONTROL, "explorer", lambda: control(Fault(CONTROL, "", "", "", (), bounds=SMALL), Search(cores=cores))
+
+
+def _run(work: list[Work], kept: Results, again: bool) -> None:
+    with Ticker(Console(stderr=True)) as ticker:
+        for number, (fault, column, fill) in enumerate(work):
+            ticker(f"{fault}: {column}", number, len(work))
+            if again or kept.get(fault, column).mark is Mark.NOT_RUN:
+                kept.put(fault, column, fill())
+
+
+def _judge(kept: Results, chosen: Mapping[str, Fault], human: Console) -> int:
+    uncaught, loud = kept.uncaught(chosen), kept.loud()
+    if uncaught or loud:
+        human.print(f"[red]FAIL[/] caught by nothing: {', '.join(uncaught) or 'none'}; "
+                    f"raised without a fault: {', '.join(loud) or 'none'}", highlight=False)  # fmt: skip
+        return EXIT_UNCAUGHT
+    human.print(f"[green]every fault is caught[/] ({len(chosen)}), the control is silent", highlight=False)
+    open_ = [c for c in COLUMNS if c not in ENGINE and any(kept.get(n, c).mark is Mark.NOT_RUN for n in chosen)]
+    return EXIT_INCONCLUSIVE if open_ else EXIT_ALL_CAUGHT
+
+
+class CannotWrite(Mistake):
+    """A file that was asked for cannot be written."""
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text.rstrip() + "\n", encoding="utf-8")
+    except OSError as error:
+        raise CannotWrite(f"cannot write {path}: {error.strerror}") from None

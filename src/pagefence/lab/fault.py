@@ -13,7 +13,7 @@ from pagefence.sim.step import Below, World
 
 # Two tenants, two requests of two pages each, a pool that one of them fills: pages are reused at once.
 SMALL = Bounds(
-    "small", (Ask("a", 4), Ask("b", 4)), prefill_pages=3, decode_pages=3, context=6, budget=Budget(hang_up=1)
+    "small", (Ask("a", 4), Ask("b", 4)), prefill_pages=4, decode_pages=3, context=6, budget=Budget(hang_up=1)
 )
 
 

@@ -40,6 +40,10 @@ WITHOUT: Mapping[Guard, Callable[[Decisions], Decisions]] = {
 }
 
 
+# A list of no guard at all. `off` leaves out only those that would hide the fault.
+NONE = "none"
+
+
 class UnknownGuard(Mistake):
     """No guard of this name can be left out; the message lists those that can."""
 
@@ -48,13 +52,15 @@ def select(spec: str, hide: Iterable[Guard], outside: Iterable[Guard]) -> tuple[
     """Which guards are in force for `--guards SPEC`.
 
     `on`: all but those `outside` the fault's world. `off`: also without those that would `hide` the fault.
-    A list: exactly these names; or, written `no-NAME,...`, all but these. Raises UnknownGuard.
+    `none`: no guard. A list: exactly these names; or, written `no-NAME,...`, all but these. Raises UnknownGuard.
     """
     world = tuple(guard for guard in GUARDS if guard not in set(outside))
     if spec == "on":
         return world
     if spec == "off":
         return tuple(guard for guard in world if guard not in set(hide))
+    if spec == NONE:
+        return ()
     names = [name.strip() for name in spec.split(",") if name.strip()]
     if names and all(name.startswith("no-") for name in names):
         left_out = {_known(name.removeprefix("no-")) for name in names}

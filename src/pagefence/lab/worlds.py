@@ -7,8 +7,21 @@ from dataclasses import replace
 from typing import Any
 
 from pagefence.lab.fault import SMALL
-from pagefence.sim.bounds import Ask
+from pagefence.sim.bounds import Ask, Bounds
 
 # The incident's: prefill holds half of what is advertised, decode twice as much.
 INCIDENT: Mapping[str, Any] = {"context": 2048, "prefill_pool_tokens": 1024, "decode_pool_tokens": 4096}
-SHORT_PREFILL = replace(SMALL, name="short prefill", asks=(Ask("a", 2), Ask("b", 4)), prefill_pages=1)
+SHORT_PREFILL = replace(
+    SMALL, name="short prefill", asks=(Ask("a", 4), Ask("b", 6)), prefill_pages=2, decode_pages=4, context=8
+)
+# Two requests that fit beside each other in every pool, a page each: both are under way at once.
+PAIR = Bounds("pair", (Ask("a", 2), Ask("b", 2)), prefill_pages=2, decode_pages=2, page_size=4, context=4)
+# Two tenants whose prompts begin alike; the first one's full page stays cached when the second arrives.
+CACHED = Bounds(
+    "cached",
+    (Ask("a", 3, 1, prefix=2), Ask("b", 3, 1, prefix=2)),
+    prefill_pages=2,
+    decode_pages=2,
+    context=4,
+    prefix_cache=True,
+)

@@ -55,7 +55,7 @@ class Expander:
         usual, wrong = menu(world, state)
         moves = usual + wrong
         if not usual:
-            broken = not_at_rest(state)
+            broken = not_at_rest(world, state)
             if broken or not moves:
                 return Expanded(rests=broken is None, broken=broken)
         successors, sometimes = [], set[str]()
@@ -171,12 +171,14 @@ def _serve(expander: Expander, end: Connection) -> None:
             end.send(error)
 
 
-def not_at_rest(state: WorldState) -> tuple[str, str, int | None] | None:
+def not_at_rest(world: World, state: WorldState) -> tuple[str, str, int | None] | None:
     """Nothing ordinary can happen any more: then nothing may be held and every client has its outcome."""
     prefills = [p.state for p in state.processes if isinstance(p, PrefillProcess)]
     decodes = [p.state for p in state.processes if isinstance(p, DecodeProcess)]
     try:
         check_rest(state.router, prefills, decodes, state.outcomes)
     except Violation as violation:
+        if world.only_harm or violation.rule_id not in world.watched:
+            return None
         return violation.rule_id, f"nothing more can happen, and {violation}", None
     return None

@@ -108,7 +108,7 @@ def explore(
             if checkpoint is not None and p.frontier and found is None:
                 checkpoint.save(p, crew.states(p.frontier))
     complete = not p.frontier and found is None
-    if complete:
+    if complete and "I5" in world.watched and not world.only_harm:
         found = _never_rests(world, p)
     return Result(p, found, complete, crew.memory_bytes)
 

@@ -227,3 +227,11 @@ def require_own_bytes(p: DecodeProcess, run: Run, prompt: tuple[int, ...]) -> No
         expected = prompt[i * size : (i + 1) * size] if i < run.prompt_pages else ()
         if cell.tokens != expected:
             raise Violation("I1", f"{run.room} reads page {ref.index} (position {i}), which holds {cell}")
+
+
+def require_nothing_foreign(p: DecodeProcess, run: Run, tenant: str) -> None:
+    """I1, as a client would feel it: no page that attention reads holds what was computed for anybody else."""
+    for i, ref in enumerate(run.pages):
+        cell = read(p.memory, ref)
+        if cell.tokens and (cell.room != run.room or cell.tenant != tenant):
+            raise Violation("I1", f"{run.room} reads page {ref.index} (position {i}), which holds {cell}")

@@ -81,8 +81,8 @@ class _Play:
             wrong = list(mishaps(self.state, busy=True)) if hostile and ordinary else []
             move = self._next(ordinary + wrong)
             if move is None:
-                broken = not_at_rest(self.state)
-                if broken and broken[0] in self.world.watched:
+                broken = not_at_rest(self.world, self.state)
+                if broken:
                     raise Violation(broken[0], broken[1])
                 return
             self._do(move)

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pagefence.pool.pages import PagePool
+from pagefence.pool.pages import PagePool, PoolError
+from pagefence.pool.slots import SlotError
 from pagefence.protocol import decode, prefill, router
 from pagefence.protocol.decisions import Decisions
 from pagefence.protocol.decode_state import DecodeState
@@ -59,7 +60,8 @@ Below = Callable[["Scene", Move], None]
 class World:
     """What stays the same during a run: sizes, decisions, the rules that are watched, and what is broken below.
 
-    `reduced`: what can only be dropped is dropped at once (`reduction`).
+    `reduced`: what can only be dropped is dropped at once (`reduction`). `only_harm`: rules may break inside as long as
+    no other request's bytes or tokens reach a client; a machine that stops on an error of its own is a crash.
     """
 
     bounds: Bounds
@@ -67,6 +69,7 @@ class World:
     watched: frozenset[str] = frozenset(RULES)
     below: Below | None = None
     reduced: bool = True
+    only_harm: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -153,16 +156,23 @@ class Scene:
 
     def break_rule(self, rule: str, message: str) -> None:
         """A rule is broken; it counts when it is watched."""
-        if rule in self.world.watched:
+        if rule in self.world.watched and not self.world.only_harm:
             raise Violation(rule, message)
 
     def check(self, law: Callable[..., object], *about: object) -> None:
         """Run a check; what it finds counts when the rule is watched."""
+        if self.world.only_harm:
+            return
         try:
             law(*about)
         except Violation as violation:
             if violation.rule_id in self.world.watched:
                 raise
+
+    def harm(self, law: Callable[..., object], *about: object) -> None:
+        """Run a check of what would reach a client. In a world that looks at harm alone, there are no others."""
+        if self.world.only_harm:
+            law(*about)
 
     def spend(self, what: str) -> None:
         """Take one from the budget. Raises NotPossible when there is none."""
@@ -263,10 +273,16 @@ class Scene:
 
     def tell(self, process: Process, message: Any) -> None:
         """One step of a worker, and what its driver then does."""
-        if isinstance(process, PrefillProcess):
-            self._tell_prefill(process, message)
-        else:
-            self._tell_decode(process, message)
+        tell: Callable[[Any, Any], None] = self._tell_prefill
+        if isinstance(process, DecodeProcess):
+            tell = self._tell_decode
+        if not self.world.only_harm:
+            tell(process, message)
+            return
+        try:
+            tell(process, message)
+        except (PoolError, SlotError, LookupError, AssertionError, ValueError):
+            self.put(replace(process, crashed=True))
 
     def _tell_prefill(self, p: PrefillProcess, message: Any) -> None:
         before = p.state
@@ -297,6 +313,7 @@ class Scene:
                 self._reuse(p, effect)
             if isinstance(effect, Run):
                 self.check(self._computed_whole, state, effect)
+                self._arrived_whole(p, effect)
             p = proc.decode_performs(p, effect, self.decisions)
             self._carry_out(p.ref, effect)
         self.put(p)
@@ -346,7 +363,10 @@ class Scene:
         """I10: what a client gets are the tokens of its own request, in order."""
         got = self.outcomes.emitted[effect.ticket]
         if got != tuple(answer(effect.ticket, i) for i in range(len(got))):
-            self.break_rule("I10", f"the client of request {effect.ticket} got {got}")
+            message = f"the client of request {effect.ticket} got {got}"
+            self.break_rule("I10", message)
+            if any(token // 1_000 % 1_000 != effect.ticket for token in got) and self.world.only_harm:
+                raise Violation("I10", message)
 
     def _reservation_is_decodes(self, message: object, effects: Effects) -> None:
         """I9: prefill is started on the reservation that decode made; pages and peers are nobody else's to name."""
@@ -403,6 +423,14 @@ class Scene:
         ids = job.admitted.token_ids if job else ()
         if receipt.tokens < run.prompt_tokens and ids and ids == prompt[: len(ids)]:
             self.break_rule("I6", f"prefill computed {receipt.tokens} of {run.prompt_tokens} tokens of {run.room}")
+
+    def _arrived_whole(self, p: DecodeProcess, run: Run) -> None:
+        """I4: decode starts on pages that hold what was reserved for: this room's prompt, written in this tenancy."""
+        prompt, size = self.bounds.prompt(self.ticket(run.room)), self.bounds.page_size
+        for i, ref in enumerate(run.pages[: run.prompt_pages]):
+            cell, expected = read(p.memory, ref), prompt[i * size : (i + 1) * size]
+            if (cell.room, cell.generation, cell.tokens) != (run.room, ref.generation, expected):
+                self.break_rule("I4", f"{run.room} starts, and its page {ref.index} (position {i}) holds {cell}")
 
     def _reuse(self, p: DecodeProcess, effect: Zero) -> None:
         """Was a page let to one tenant while another's bytes still lay in it?"""
@@ -559,6 +587,7 @@ def _generate(s: Scene, move: Move) -> None:
             s.tell(replace(p, rows=p.rows.delete(room)), broken)
             return
         s.check(proc.require_own_bytes, p, row.run, s.bounds.prompt(ticket))
+        s.harm(proc.require_nothing_foreign, p, row.run, s.tenant(room))
     p, message = proc.generate(p, room, ticket)
     s.tell(p, message)
 

@@ -1,0 +1,253 @@
+"""Fault x detector, by running it: every fault must be caught by something, for its own reason.
+
+A finished cell is kept (`Results`), so a long run can be stopped and gone on with, and a later change reruns what it
+wants to. Cells of detectors that are not built yet say so.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pagefence.lab.fault import Fault
+from pagefence.lab.guards import NONE
+from pagefence.lab.randomly import Seeds, play_seeds
+from pagefence.mistakes import Mistake
+from pagefence.protocol.decisions import GUARDS
+from pagefence.sim.explorer import Result, Search, explore
+from pagefence.sim.step import World
+from pagefence.sim.worlds import SOMETIMES
+
+SCHEMA_VERSION = 1
+CONTROL = "no fault"
+NOT_BUILT = ("salt probe", "latency floor")
+ENGINE = ("gate", "boundary", "canary", "own recall", "engine, guards on")
+SEEDS, EVENTS, SECONDS = 200, 200, 60.0
+
+
+class Mark(StrEnum):
+    """What a detector did with a fault. HOLDS: nothing foreign reaches a client under these guards, LEAKS: something
+    does; VOID: nothing was exercised."""
+
+    CAUGHT = "caught"
+    HOLDS = "holds"
+    LEAKS = "leaks"
+    SILENT = "silent"
+    OTHER = "other reason"
+    CANNOT = "cannot show"
+    NOT_BUILT = "not built"
+    NOT_RUN = "not run"
+    VOID = "void"
+
+
+class Cell(msgspec.Struct, frozen=True):
+    """One cell: what happened, and in a few words what was seen."""
+
+    mark: Mark
+    text: str = ""
+
+
+class BadResults(Mistake):
+    """The file of earlier results cannot be read or written."""
+
+
+Row = dict[str, Cell]
+# Column -> which guards are in force in it; asked is whether anything of another request reaches a client.
+GUARDED: Mapping[str, str] = {"no guard": NONE, **{f"{g} alone": g for g in GUARDS}, "guards on": "on"}
+COLUMNS: tuple[str, ...] = ("explorer", "simulation", *GUARDED, "conservation", *ENGINE, *NOT_BUILT)
+
+
+@dataclass(slots=True)
+class Results:
+    """Cells by fault and detector, kept in `path` when there is one."""
+
+    rows: dict[str, Row]
+    path: Path | None = None
+
+    @classmethod
+    def at(cls, path: Path | None) -> Results:
+        """What the file holds, or nothing. Raises BadResults."""
+        if path is None or not path.exists():
+            return cls({}, path)
+        try:
+            said = msgspec.json.decode(path.read_bytes())
+            rows = msgspec.convert(said["faults"], dict[str, Row])
+        except (OSError, KeyError, TypeError, msgspec.MsgspecError) as error:
+            raise BadResults(f"{path} holds no results of the matrix: {error}") from None
+        return cls(rows, path)
+
+    def put(self, fault: str, column: str, cell: Cell) -> None:
+        """Keep a cell. Raises BadResults."""
+        self.rows.setdefault(fault, {})[column] = cell
+        if self.path is None:
+            return
+        beside = self.path.with_name(f"{self.path.name}.{os.getpid()}.part")
+        try:
+            beside.write_text(json.dumps(self.as_json(), indent=1) + "\n", encoding="utf-8")
+            beside.replace(self.path)
+        except OSError as error:
+            raise BadResults(f"cannot write {self.path}: {error.strerror}") from None
+
+    def get(self, fault: str, column: str) -> Cell:
+        """A cell; NOT_RUN when there is none yet."""
+        if column in NOT_BUILT:
+            return Cell(Mark.NOT_BUILT)
+        return self.rows.get(fault, {}).get(column, Cell(Mark.NOT_RUN))
+
+    def uncaught(self, faults: Iterable[str]) -> list[str]:
+        """Faults that no detector caught for their own reason."""
+        return [name for name in faults if not any(self.get(name, c).mark is Mark.CAUGHT for c in COLUMNS)]
+
+    def loud(self) -> list[str]:
+        """Detectors that raised something where no fault is."""
+        return [c for c in COLUMNS if self.get(CONTROL, c).mark in (Mark.CAUGHT, Mark.OTHER, Mark.VOID)]
+
+    def as_json(self) -> dict[str, Any]:
+        """For machines."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "columns": list(COLUMNS),
+            "faults": {
+                name: {c: {"mark": str(self.get(name, c).mark), "text": self.get(name, c).text} for c in COLUMNS}
+                for name in self.rows
+            },
+        }
+
+
+Work = tuple[str, str, Callable[[], Cell]]
+
+
+def quick(faults: Mapping[str, Fault], cores: int) -> Iterator[Work]:
+    """The cells that explorer and simulator fill: seconds each."""
+    search = Search(cores=cores, most_seconds=SECONDS)
+    for name, fault in faults.items():
+        yield name, "explorer", _cell(_explored, fault, "off", search)
+        yield name, "simulation", _cell(_simulated, name, fault, cores)
+        for column, spec in GUARDED.items():
+            yield name, column, _cell(_guarded, fault, spec, search)
+        yield name, "conservation", _cell(_conserved, fault, search)
+
+
+def control(fault: Fault, search: Search) -> Cell:
+    """The same small world without the fault and with every guard: nothing may be found."""
+    result = explore(World(fault.bounds), search)
+    if result.found is not None:
+        return Cell(Mark.OTHER, f"{result.found.rule} without a fault")
+    return Cell(Mark.SILENT, f"{len(result.progress.known):,} states") if _exercised(result) else Cell(Mark.VOID)
+
+
+def _cell(make: Callable[..., Cell], *about: Any) -> Callable[[], Cell]:
+    return lambda: make(*about)
+
+
+def _explored(fault: Fault, guards: str, search: Search) -> Cell:
+    return _judged(fault, explore(fault.small_world(guards), search))
+
+
+def _judged(fault: Fault, result: Result) -> Cell:
+    found, states = result.found, f"{len(result.progress.known):,} states"
+    if found is not None:
+        mark = Mark.CAUGHT if found.rule in fault.rules else Mark.OTHER
+        return Cell(mark, f"{found.rule} after {len(found.path)} moves")
+    if not result.complete:
+        return Cell(Mark.VOID, f"not finished: {states}")
+    return Cell(Mark.SILENT, states) if _exercised(result) else Cell(Mark.VOID, "nothing was exercised")
+
+
+def _exercised(result: Result) -> bool:
+    """A page was reused, a request was refused or aborted: the run went where bugs live."""
+    seen = result.progress.sometimes
+    return any(what in seen for what in SOMETIMES) or any(what.startswith("a client got") for what in seen)
+
+
+def _guarded(fault: Fault, guards: str, search: Search) -> Cell:
+    """Only these guards in force: does anything of another request reach a client?"""
+    result = explore(replace(fault.small_world(guards), only_harm=True), search)
+    if result.found is not None:
+        return Cell(Mark.LEAKS, f"{result.found.rule} after {len(result.found.path)} moves")
+    if not result.complete:
+        return Cell(Mark.VOID, f"not finished: {len(result.progress.known):,} states")
+    by = sorted(
+        what.removeprefix("contained by ") for what in result.progress.sometimes if what.startswith("contained")
+    )
+    return Cell(Mark.HOLDS, ", ".join(by) or f"{len(result.progress.known):,} states")
+
+
+def _conserved(fault: Fault, search: Search) -> Cell:
+    """Only I6 is watched: do pages and tokens add up?"""
+    world = replace(fault.small_world("off"), watched=frozenset({"I6"}))
+    result = explore(world, replace(search, most_states=20_000))
+    if result.found is not None:
+        return Cell(Mark.CAUGHT if "I6" in fault.rules else Mark.OTHER, "I6")
+    return Cell(Mark.SILENT, f"{len(result.progress.known):,} states")
+
+
+def _simulated(name: str, fault: Fault, cores: int) -> Cell:
+    seeds = Seeds(0, SEEDS, EVENTS, fault=name, cores=cores)
+    for number, played in enumerate(play_seeds(seeds), 1):
+        if played.rule is not None:
+            mark = Mark.CAUGHT if played.rule in fault.rules else Mark.OTHER
+            return Cell(mark, f"{played.rule}, seed {number - 1}")
+    return Cell(Mark.SILENT, f"{SEEDS} seeds")
+
+
+# --- the real engine ----------------------------------------------------------------------------------------------
+
+
+def engine(faults: Mapping[str, Fault]) -> Iterator[Work]:
+    """The cells that a real fleet fills: two runs of `pagefence verify` per fault, minutes each."""
+    for name, fault in faults.items():
+        off = _Verified(name, "off")
+        for column in ENGINE[:-1]:
+            yield name, column, _cell(_probed, fault, off, column)
+        yield name, ENGINE[-1], _cell(_on, fault, _Verified(name, "on"))
+
+
+class _Verified:
+    """One run of `pagefence verify`, made when the first cell asks for it."""
+
+    def __init__(self, fault: str, guards: str) -> None:
+        self._arguments = ["--fault", fault, "--guards", guards] if fault != CONTROL else []
+        self._report: dict[str, Any] | None = None
+
+    def report(self) -> dict[str, Any]:
+        """Its JSON report. Raises BadResults when it gave none."""
+        if self._report is None:
+            with tempfile.TemporaryDirectory(prefix="pagefence-lab-") as folder:
+                path = Path(folder) / "report.json"
+                command = [sys.executable, "-m", "pagefence", "verify", *self._arguments, "--seed", "1"]
+                done = subprocess.run([*command, "--json", str(path)], capture_output=True, text=True, check=False)
+                if not path.exists():
+                    raise BadResults(f"{' '.join(command[2:])} gave no report: {done.stderr.strip()[-300:]}")
+                self._report = json.loads(path.read_text(encoding="utf-8"))
+        return self._report
+
+
+def _probed(fault: Fault, verified: _Verified, column: str) -> Cell:
+    if fault.not_in_engine:
+        return Cell(Mark.CANNOT, fault.not_in_engine)
+    kinds = {"gate": ("FAIL",), "boundary": ("FAIL", "CORRUPT"), "canary": ("LEAK",), "own recall": ("CORRUPT",)}
+    probe = "canary" if column == "own recall" else column
+    found = [e for e in verified.report()["evidence"] if e["probe"] == probe and e["kind"] in kinds[column]]
+    return Cell(Mark.CAUGHT, f"{found[0]['kind']}: {found[0]['check']}") if found else Cell(Mark.SILENT)
+
+
+def _on(fault: Fault, verified: _Verified) -> Cell:
+    """With every guard that the fault leaves standing: no foreign token may reach a client."""
+    if fault.not_in_engine:
+        return Cell(Mark.CANNOT, fault.not_in_engine)
+    report = verified.report()
+    if "LEAK" in report["verdicts"]:
+        return Cell(Mark.LEAKS, "LEAK")
+    stopped = sorted({e["guard"] for e in report["evidence"] if e["guard"]})
+    return Cell(Mark.HOLDS, ", ".join(stopped) if stopped else f"{report['verdict']}, no foreign word")

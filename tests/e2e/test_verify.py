@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 
-def pagefence(folder: Path, *arguments: str, timeout: float = 600) -> tuple[int, dict[str, Any], str]:
+def pagefence(folder: Path, *arguments: str, timeout: float = 1200) -> tuple[int, dict[str, Any], str]:
     """(exit code, JSON report, what a person saw)."""
     report = folder / "report.json"
     command = [sys.executable, "-m", "pagefence", *arguments, "--json", str(report)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
-    return ended.returncode, json.loads(report.read_text()), ended.stdout
+    said = " ".join(ended.stdout.replace("│", " ").split())  # however the terminal breaks its lines
+    return ended.returncode, json.loads(report.read_text()), said
 
 
 def test_the_gate_alone_stops_a_pool_below_the_context_and_sends_no_prompt(tmp_path: Path) -> None:
@@ -46,7 +47,7 @@ def test_a_contained_incident_is_fail_with_rule_and_guard(tmp_path: Path, guards
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3000)
+@pytest.mark.timeout(6000)
 def test_the_incident_is_found_by_at_least_nine_of_ten_seeds(tmp_path: Path) -> None:
     found = 0
     for seed in range(1, 11):

@@ -19,6 +19,7 @@ from pagefence.engine.kv import frames
 from pagefence.engine.kv.layout import Layout
 from pagefence.engine.kv.segment import Segment
 from pagefence.engine.loop import Loop
+from pagefence.engine.model.llama import Span
 from pagefence.engine.model.sampling_params import SamplingParams
 from pagefence.engine.prefill import PrefillWork
 from pagefence.engine.settings import Settings, WorkerOrders
@@ -26,8 +27,18 @@ from pagefence.pool.admitted import Admitted
 from pagefence.pool.pages import PageRef
 from pagefence.pool.slots import SlotPool
 from pagefence.protocol.decisions import Decisions
-from pagefence.protocol.effects import Compute, Run
-from pagefence.protocol.messages import ComputeFailed, FrameBroken, Generated, PeerUp, Reservation, Room, WorkerRef
+from pagefence.protocol.effects import Compute, Run, WriteChunk
+from pagefence.protocol.messages import (
+    ChunkComputed,
+    ComputeFailed,
+    FrameBroken,
+    Generated,
+    Landed,
+    PeerUp,
+    Reservation,
+    Room,
+    WorkerRef,
+)
 
 PREFILL, DECODE = WorkerRef("prefill-0", 1), WorkerRef("decode-0", 1)
 ROOMS = (Room(1, 0, "a"), Room(1, 1, "b"))
@@ -124,6 +135,29 @@ def test_a_decode_that_died_before_it_was_mapped_costs_its_own_requests_only() -
     (failed,) = ear.heard
     assert isinstance(failed, ComputeFailed)
     assert not work.has_work()
+
+
+def test_prefill_computes_from_where_the_cache_ends_and_writes_from_the_beginning(segment: Segment) -> None:
+    ear, spans, written = Ear(), [], []
+
+    def forward(asked: list[Span], kv: object) -> torch.Tensor:
+        spans.extend(asked)
+        return torch.tensor([[0.0, 1.0]])
+
+    def write(source: Segment, pages: tuple[int, ...], target: tuple[PageRef, ...], room: Room) -> tuple[bytes, ...]:
+        written.append((pages, target))
+        return (b"",) * len(pages)
+
+    work = PrefillWork(ear, SimpleNamespace(forward=forward), segment, Decisions())  # type: ignore[arg-type]
+    work._transfers[DECODE] = SimpleNamespace(write=write)
+    reservation = Reservation(ROOMS[0], PREFILL, DECODE, 6, 4, 1, PAGES[1])
+    work.perform(Compute(Admitted(ROOMS[0], "t", 6, (9, 9, 9, 9, 1, 0)), PAGES[0], reservation, GREEDY, cached=4))
+    work.do_one()
+    work.perform(WriteChunk(ROOMS[0], 0, 6))
+    assert spans == [Span((0, 1), 4, (1, 0))]
+    assert written == [((0, 1), PAGES[1])]
+    assert ear.heard == [ChunkComputed(ROOMS[0], 6, 1), Landed(ROOMS[0], 6, (b"", b""))]
+    assert (work.computed_tokens, work.cached_tokens) == (2, 4)
 
 
 def test_what_fails_on_the_helper_thread_ends_the_process_instead_of_leaving_a_room_to_wait() -> None:

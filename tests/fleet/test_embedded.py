@@ -155,6 +155,7 @@ def test_the_command_line_of_a_world() -> None:
     assert fault[1:7] == ["-m", "pagefence.lab.fleet", "--fault", "stub-transfer", "--guards", "off"]
     assert "--kv-pool-tokens" not in fault
     assert Recipe().scaled(8192).pool_tokens == 10240
+    assert Recipe(record=Path("/r")).command(Path("/a"))[-2:] == ["--record", "/r"]
 
 
 def test_given_keys_are_used() -> None:

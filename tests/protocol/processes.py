@@ -32,6 +32,7 @@ from .memory import Memory, Write
 KEY = b"a key shared by both legs"
 LAYERS = 2
 CHUNK = 6
+BLANK = -1
 
 
 def ready(_: Topology) -> tuple[str, ...]:
@@ -54,7 +55,10 @@ def _no_release_by_timer(message: object, before: PagePool, after: PagePool) -> 
 
 @dataclass(slots=True)
 class PrefillProcess:
-    """`crashed`: it takes no more steps, and until it is reaped its launched writes still land."""
+    """`crashed`: it takes no more steps, and until it is reaped its launched writes still land.
+
+    `source` is its memory: the tokens whose KV lies in each page, whoever computed it. A write carries what lies there.
+    """
 
     ref: WorkerRef
     state: PrefillState
@@ -63,6 +67,7 @@ class PrefillProcess:
     jobs: dict[Room, Compute] = field(default_factory=dict)
     done: dict[Room, int] = field(default_factory=dict)
     writes: list[Write] = field(default_factory=list)
+    source: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
     @classmethod
     def start(cls, ref: WorkerRef, router: WorkerRef, pages: int, page_size: int, d: Decisions) -> PrefillProcess:
@@ -83,23 +88,38 @@ class PrefillProcess:
 
     def carry_out(self, effect: Effect) -> None:
         """What the engine would do."""
-        if isinstance(effect, Compute):
+        if isinstance(effect, Zero) and self.decisions.zero_on_lease:
+            self.source.update({ref.index: () for ref in effect.pages})
+        elif isinstance(effect, Compute):
             self.jobs[effect.admitted.owner] = effect  # type: ignore[index]
+            self.done[effect.admitted.owner] = effect.cached  # type: ignore[index]
         elif isinstance(effect, StopCompute):
             self.jobs.pop(effect.room, None)
         elif isinstance(effect, WriteChunk):
             job = self.jobs[effect.room]
-            self.writes.append(Write(job.reservation, job.admitted.token_ids, effect.start, effect.stop))
+            lies = self._lies_in(job)[: effect.stop]
+            tokens = lies + job.admitted.token_ids[len(lies) :]
+            self.writes.append(Write(job.reservation, tokens, effect.start, effect.stop))
 
     def computable(self) -> list[Room]:
         """Rooms with tokens left to compute."""
         return [room for room, job in self.jobs.items() if self.done.get(room, 0) < job.admitted.tokens]
 
     def compute(self, room: Room) -> ChunkComputed:
-        """One forward pass."""
-        total = self.jobs[room].admitted.tokens
-        self.done[room] = min(self.done.get(room, 0) + CHUNK, total)
+        """One forward pass, which writes its tokens and nothing else."""
+        job, start = self.jobs[room], self.done.get(room, 0)
+        total, size = job.admitted.tokens, self.state.pool.page_size
+        self.done[room] = min(start + CHUNK, total)
+        for at in range(start, self.done[room]):
+            page = job.pages[at // size].index
+            before = (*self.source.get(page, ()), *(BLANK,) * size)[:size]
+            self.source[page] = (*before[: at % size], job.admitted.token_ids[at], *before[at % size + 1 :])
         return ChunkComputed(room, self.done[room], 0 if self.done[room] == total else None)
+
+    def _lies_in(self, job: Compute) -> tuple[int, ...]:
+        size = self.state.pool.page_size
+        pages = ((*self.source.get(ref.index, ()), *(BLANK,) * size)[:size] for ref in job.pages)
+        return tuple(token for page in pages for token in page)
 
     def landed(self, write: Write) -> Landed:
         """The driver's word that a write is complete."""

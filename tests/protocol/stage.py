@@ -58,11 +58,14 @@ class Stage:
         role = "prefill" if isinstance(process, PrefillProcess) else "decode"
         self.tell_router(WorkerUp(process.ref, role, Capacity(process.state.pool.capacity, PAGE, 3), "here"))  # type: ignore[arg-type]
 
-    def submit(self, prompt: int = 8, max_new: int = 2, ticket: int = 0) -> Room:
-        """A client asks; the room it gets, if it gets one."""
+    def submit(
+        self, prompt: int = 8, max_new: int = 2, ticket: int = 0, tenant: int | None = None, text: int | None = None
+    ) -> Room:
+        """A client asks; the room it gets, if it gets one. Unless told, each ticket has its own tenant and text."""
         self.outcomes = self.outcomes.submitted(ticket)
-        tokens = tuple(range(ticket * 100, ticket * 100 + prompt))
-        self.tell_router(Submit(ticket, f"n{ticket}", f"tenant{ticket}", tokens, max_new, param="messages"))
+        tenant, text = ticket if tenant is None else tenant, ticket if text is None else text
+        tokens = tuple(range(text * 100, text * 100 + prompt))
+        self.tell_router(Submit(ticket, f"n{ticket}", f"tenant{tenant}", tokens, max_new, param="messages"))
         return self.router.rooms.get(ticket, Room(0, 0, "none"))
 
     def hang_up(self, ticket: int = 0) -> None:

@@ -52,6 +52,7 @@ def test_every_rule_holds_and_everything_comes_to_rest_and_the_schedules_were_ho
         "a write landed in quarantine",
         "a worker crashed",
         "a silent worker was recycled",
+        "a prefix was shared",
         "Receipt was lost",
         "Ack was lost",
         "End",

@@ -14,7 +14,7 @@ from random import Random
 
 from pagefence.protocol import prefill, router
 from pagefence.protocol.decisions import Decisions
-from pagefence.protocol.effects import Effect, Emit, Restart, Run, Send, SetTimer
+from pagefence.protocol.effects import Compute, Effect, Emit, Restart, Run, Send, SetTimer
 from pagefence.protocol.invariants import Outcomes, Violation, check_rest, check_router
 from pagefence.protocol.messages import (
     Capacity,
@@ -178,7 +178,8 @@ class World:
         self.to_submit -= 1
         ticket = self.to_submit
         size = self.random.randint(1, CONTEXT + 1)
-        prompt = tuple(range(ticket * 100, ticket * 100 + size))
+        # Three texts and two tenants: some prompts begin as an earlier one did, of the same tenant or the other.
+        prompt = tuple(range(ticket % 3 * 100, ticket % 3 * 100 + size))
         ask = Submit(ticket, f"n{ticket}", f"tenant{ticket % 2}", prompt, self.random.randint(1, 8))
         self.outcomes = self.outcomes.submitted(ticket)
         self._tell_router(ask)
@@ -268,6 +269,8 @@ class World:
         effects = process.step(message)  # type: ignore[arg-type]
         for effect in effects:
             process.carry_out(effect)
+            if isinstance(effect, Compute) and effect.cached:
+                self.seen["a prefix was shared"] += 1
             if isinstance(effect, Run) and isinstance(process, DecodeProcess):
                 process.check_read(effect.room, self.prompts[effect.room])
             self._carry_out(process.ref, effect)

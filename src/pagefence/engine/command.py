@@ -17,6 +17,10 @@ from pagefence.models import ModelError, resolve
 from pagefence.protocol.decisions import Decisions
 
 serve_app = typer.Typer(add_completion=False)
+_RECORD_HELP = (
+    "Write what every machine receives and does into this empty folder, to check it against the model. "
+    "For test fleets: the files hold prompts, and the key of this fleet's receipts."
+)
 _KEYS_HELP = "File with one tenant=key a line. Also by environment: PAGEFENCE_API_KEYS=tenant=key,..."
 
 
@@ -51,6 +55,9 @@ def serve(
     page_size: Annotated[int, typer.Option(help="Tokens in a page.")] = 64,
     chunk_tokens: Annotated[int, typer.Option(help="Tokens in one forward pass of prefill.")] = 256,
     max_requests: Annotated[int, typer.Option(help="Rows of the decode batch.")] = 16,
+    prefix_cache: Annotated[
+        bool, typer.Option(help="Keep full prompt pages for later prompts of the same tenant (I7).")
+    ] = True,
     headroom: Annotated[float, typer.Option(help="The pool must cover context x headroom (I8).")] = 1.25,
     limit: Annotated[int | None, typer.Option(help="Declare and enforce a limit below the context (I8).")] = None,
     dtype: Annotated[
@@ -61,6 +68,7 @@ def serve(
     ] = None,
     api_keys: Annotated[Path | None, typer.Option(help=_KEYS_HELP)] = None,
     open_access: Annotated[bool, typer.Option("--open", help="No API key asked; loopback only, one tenant.")] = False,
+    record: Annotated[Path | None, typer.Option(help=_RECORD_HELP)] = None,
     announce: Annotated[Path | None, typer.Option(help="Write the URLs to this file once all ports listen.")] = None,
 ) -> None:
     """Serve a model with prefill and decode apart, isolated by construction, behind an OpenAI-compatible API.
@@ -83,6 +91,7 @@ def serve(
         "decode_pool_tokens": decode_pool_tokens or kv_pool_tokens,
         "chunk_tokens": chunk_tokens,
         "max_requests": max_requests,
+        "prefix_cache": prefix_cache,
         "threads": threads or len(os.sched_getaffinity(0)),
         "headroom": headroom,
         "limit": limit,
@@ -90,6 +99,7 @@ def serve(
         "port": port,
         "prefill_port": prefill_port,
         "decode_port": decode_port,
+        "record": str(record.resolve()) if record else None,
     }
     world = context.obj if isinstance(context.obj, World) else World()
     try:

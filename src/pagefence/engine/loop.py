@@ -20,12 +20,14 @@ from typing import Any, Generic, Protocol, TypeVar
 import zmq
 
 from pagefence.engine.cores import Cores
+from pagefence.engine.recorder import Recorder
 from pagefence.engine.settings import WorkerOrders
 from pagefence.engine.wire import Beat, Hello, Inbox, Post
 from pagefence.protocol.effects import Dropped, Effect, Effects, Send, SetTimer
 from pagefence.protocol.messages import Capacity, Envelope, PeerUp, Reaped, Timer
+from pagefence.protocol.recording import State
 
-S = TypeVar("S")
+S = TypeVar("S", bound=State)
 BEAT_EVERY_S = 1.0
 IDLE_S = 0.1
 
@@ -64,7 +66,9 @@ class Loop(Generic[S]):
         self, orders: WorkerOrders, step: Callable[[S, Any], tuple[S, Effects]], state: S, cores: Cores
     ) -> None:
         self.orders, self.state, self._cores = orders, state, cores
-        self._step = step
+        folder = orders.settings.record
+        self._recorder = Recorder(Path(folder), state) if folder else None
+        self._step = self._recorder.around(step) if self._recorder else step
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         run_dir = Path(orders.run_dir)
         self._inbox = Inbox(context, run_dir, orders.me)
@@ -104,6 +108,8 @@ class Loop(Generic[S]):
         signal.signal(signal.SIGTERM, lambda *_: setattr(self, "_stopping", True))
         try:
             self._run(work)
+            if self._recorder:
+                self._recorder.end()
         finally:
             self._helper.shutdown(wait=False, cancel_futures=True)
             self.post.flush_and_close()

@@ -61,6 +61,7 @@ def worker_metrics(info: Mapping[str, object], dropped: Mapping[str, int]) -> by
     ]
     for name, text in (
         ("computed_tokens", "Prompt tokens computed."),
+        ("cached_tokens", "Prompt tokens found in the prefix cache."),
         ("generated_tokens", "Tokens generated."),
         ("handoffs", "Hand-offs committed."),
     ):

@@ -34,14 +34,14 @@ from pagefence.protocol.prefill import PrefillState
 
 @dataclass(slots=True)
 class _Prompt:
-    """A prompt being computed: `pages` are its source pages, `computed` tokens lie in them."""
+    """A prompt being computed: `pages` are its source pages, `computed` tokens lie in them, cached ones included."""
 
     room: Room
     token_ids: tuple[int, ...]
     pages: tuple[int, ...]
     reservation: Reservation
     sampling: SamplingParams
-    computed: int = 0
+    computed: int
 
 
 class PrefillWork:
@@ -54,7 +54,7 @@ class PrefillWork:
         self._prompts: OrderedDict[Room, _Prompt] = OrderedDict()
         self._addresses: dict[WorkerRef, Path] = {}
         self._transfers: dict[WorkerRef, Transfer] = {}
-        self.computed_tokens = 0
+        self.computed_tokens = self.cached_tokens = 0
 
     def perform(self, effect: Effect) -> None:
         """Carry out one effect of the prefill machine."""
@@ -64,7 +64,11 @@ class PrefillWork:
             room = effect.reservation.room
             sampling = msgspec.msgpack.decode(effect.sampling, type=SamplingParams)
             pages = tuple(page.index for page in effect.pages)
-            self._prompts[room] = _Prompt(room, effect.admitted.token_ids, pages, effect.reservation, sampling)
+            # Cached tokens end on a page border, so the forward pass writes no page that others read.
+            self._prompts[room] = _Prompt(
+                room, effect.admitted.token_ids, pages, effect.reservation, sampling, effect.cached
+            )
+            self.cached_tokens += effect.cached
         elif isinstance(effect, StopCompute):
             self._prompts.pop(effect.room, None)
         elif isinstance(effect, WriteChunk):
@@ -112,7 +116,11 @@ class PrefillWork:
 
     def info(self) -> dict[str, object]:
         """Live figures beyond those that every worker has."""
-        return {"computed_tokens": self.computed_tokens, "waiting": len(self._loop.state.waiting)}
+        return {
+            "computed_tokens": self.computed_tokens,
+            "cached_tokens": self.cached_tokens,
+            "waiting": len(self._loop.state.waiting),
+        }
 
     def _mapped(self, decode: WorkerRef) -> bool:
         """True when its segment is mapped, now if not before. One that just died must not take this process along."""

@@ -17,6 +17,7 @@ import zmq.asyncio
 from pagefence import __version__
 from pagefence.engine.api.ports import CallEvent, Job
 from pagefence.engine.metrics import counter, gauge, render
+from pagefence.engine.recorder import Recorder
 from pagefence.engine.settings import Settings
 from pagefence.engine.supervisor import Supervisor
 from pagefence.engine.wire import Beat, Hello, Post, StartFailed, address, decode
@@ -56,7 +57,9 @@ class Router:
         self.me = WorkerRef("router", secrets.randbits(48))
         config = RouterConfig(settings.context, settings.headroom, settings.limit, deadline_s=settings.deadline_s)
         self._state = RouterState(self.me, config)
-        self._machine = Machine(decisions)
+        step = Machine(decisions).step
+        self._recorder = Recorder(Path(settings.record), self._state) if settings.record else None
+        self._machine_step = self._recorder.around(step) if self._recorder else step
         self._context = zmq.asyncio.Context()
         self._inbox = self._context.socket(zmq.PULL)
         self._inbox.setsockopt(zmq.RCVHWM, 0)
@@ -178,11 +181,24 @@ class Router:
         self._urls.pop(worker.name, None)
 
     def close(self) -> None:
-        """Give every waiting client an outcome and close the sockets."""
-        for up in self._state.workers.values():
-            self._step(WorkerGone(up.worker))
+        """Give every waiting client an outcome and close the sockets.
+
+        No worker is told: none is reaped yet, and a peer that believed so would free pages without proof (I2).
+        """
+        workers = [up.worker for up in self._state.workers.values()]
+        if self._recorder:
+            self._recorder.closing()
+        for worker in workers:
+            self._post.forget(worker)
+        for worker in workers:
+            self._step(WorkerGone(worker))
         self._post.flush_and_close(0)
         self._inbox.close(linger=0)
+
+    def ended(self) -> None:
+        """No client is left either."""
+        if self._recorder:
+            self._recorder.end()
 
     def _take(self, parcel: Envelope | Hello | Beat | StartFailed) -> None:
         assert self.supervisor is not None
@@ -205,7 +221,7 @@ class Router:
             self._complete.set()
 
     def _step(self, message: Input) -> None:
-        self._state, effects = self._machine.step(self._state, message)
+        self._state, effects = self._machine_step(self._state, message)
         for effect in effects:
             self._perform(effect)
 

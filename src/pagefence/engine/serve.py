@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import uvicorn
 
+from pagefence.engine import recorder
 from pagefence.engine.api.app import create_app
 from pagefence.engine.api.serving import listening_socket, server_config
 from pagefence.engine.api.tenants import Tenants
@@ -35,9 +36,12 @@ def serve(
 ) -> int:
     """Run a fleet until SIGINT or SIGTERM; the exit code.
 
-    `announce`: a file that gets the URLs as JSON once every port listens. Raises StartUpError, ModelError, OSError for
-    what the operator can mend. The lab passes other decisions and another worker command; the product passes neither.
+    `announce`: a file that gets the URLs as JSON once every port listens. Raises StartUpError, ModelError, OSError,
+    ValueError for what the operator can mend. The lab passes other decisions and another worker command; the product
+    passes neither.
     """
+    if settings.record:
+        recorder.prepare(Path(settings.record))
     with run_dir() as folder:
         fleet = _Fleet(settings, tenants, folder, decisions or Decisions(), worker_command or WORKER_COMMAND, say)
         return asyncio.run(fleet.run(announce))
@@ -89,6 +93,7 @@ class _Fleet:
                 router.close()
                 server.should_exit = True
                 await asyncio.gather(serving, return_exceptions=True)
+                router.ended()
         finally:
             sock.close()
             parcels.cancel()

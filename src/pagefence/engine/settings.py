@@ -13,7 +13,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """One fleet. Sizes in tokens, times in seconds.
 
     `..._pool_tokens` cap a worker's pool; without them it is what memory leaves, up to a full batch. `limit` is a
-    declared limit below the context, enforced by the router (I8).
+    declared limit below the context, enforced by the router (I8). `record`: a folder for recordings of every machine;
+    they hold prompts.
     """
 
     model: str
@@ -25,6 +26,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     decode_pool_tokens: int | None = None
     chunk_tokens: int = 256
     max_requests: int = 16
+    prefix_cache: bool = True
     threads: int = 2
     headroom: float = 1.25
     limit: int | None = None
@@ -36,6 +38,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     handoff_s: float = 300.0
     drain_s: float = 30.0
     heartbeat_s: float = 60.0
+    record: str | None = None
 
     def __post_init__(self) -> None:
         """Raises ValueError that names the flag."""

@@ -81,7 +81,8 @@ def run(orders: WorkerOrders, decisions: Decisions) -> None:
     layers = model.config.layers
     face = _Face(orders, capacity, segment)
     if orders.role == "prefill":
-        state = prefill.PrefillState(members, prefill.PrefillConfig(layers, orders.mac_key), pool)
+        prefill_config = prefill.PrefillConfig(layers, orders.mac_key, prefix_cache=settings.prefix_cache)
+        state = prefill.PrefillState(members, prefill_config, pool)
         loop = Loop(orders, prefill.Machine(decisions).step, state, cores)
         face.serve(loop, PrefillWork(loop, model, segment, decisions), "")
         return
@@ -143,6 +144,7 @@ class _Face:
             "max_total_num_tokens": pool,
             "max_req_input_len": min(settings.longest - 1, pool - (self.orders.role == "decode")),
             "page_size": settings.page_size,
+            "prefix_cache": settings.prefix_cache and self.orders.role == "prefill",
             "context_length": settings.longest,
             "kv_bytes_per_token": self.segment.layout.token_bytes,
             "dtype": self.segment.layout.dtype,

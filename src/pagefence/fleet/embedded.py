@@ -30,7 +30,7 @@ class CouldNotStart(CouldNotAsk):
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What to start. With a fault the lab builds the world, pools included."""
+    """What to start. With a fault the lab builds the world, pools included. `record`: a folder for recordings."""
 
     model: str | None = None
     context: int = 2048
@@ -39,6 +39,7 @@ class Recipe:
     guards: str | None = None
     start_timeout_s: float = 120.0
     ready_timeout_s: float = 60.0
+    record: Path | None = None
 
     def command(self, announce: Path) -> list[str]:
         if self.fault is None:
@@ -49,6 +50,7 @@ class Recipe:
         command += ["--host", "127.0.0.1", "--port", "0", "--announce", str(announce)]
         if self.fault is None:
             command += ["--context", str(self.context), "--kv-pool-tokens", str(self.pool_tokens)]
+        command += ["--record", str(self.record)] if self.record else []
         return command + (["--model", self.model] if self.model else [])
 
     def scaled(self, context: int) -> Recipe:

@@ -1,8 +1,11 @@
-"""The page pool: every page is free, leased, quarantined or retired, and a lease names everyone who can reach it.
+"""The page pool: every page is free, leased, cached, quarantined or retired; a lease names everyone who can reach it.
 
 A page goes back to the free list only when nobody is left who could still write into it or read from it for its old
 owner (I2): `release` refuses while `holders` is not empty. Holders leave by proof (a receipt, a rejection, a drain,
 the reaping of their process), never by a timer.
+
+A released page may stay as *cached*: still in its tenancy, read-only, and shared by later leases of the same isolation
+key whose prompts begin alike (`pagefence.pool.prefix`). Shared or not, it counts as cached and not as leased.
 """
 
 from __future__ import annotations
@@ -10,73 +13,41 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
 
-import msgspec
 from immutables import Map
 
+from pagefence.pool import prefix
 from pagefence.pool.admitted import Admitted
 from pagefence.pool.generation import is_occupied, must_retire
+from pagefence.pool.lease import (
+    ConservationBroken,
+    DuplicateOwner,
+    IsolationBroken,
+    Lease,
+    NoLease,
+    OutOfPages,
+    PageCounts,
+    PageRef,
+    PoolError,
+    StalePage,
+    StillReachable,
+)
+from pagefence.pool.prefix import EMPTY, CachedPage, CacheKey, PrefixCache, SameContent
 
-
-class PoolError(Exception):
-    """Base of everything a page pool refuses."""
-
-
-class OutOfPages(PoolError):
-    """Fewer free pages than asked for; nothing was leased."""
-
-
-class DuplicateOwner(PoolError):
-    """This owner already holds a lease; one owner, one lease."""
-
-
-class NoLease(PoolError):
-    """This owner holds no lease (it never did, or it was released: a double free)."""
-
-
-class StalePage(PoolError):
-    """The page's tenancy is over: it is free, retired or let again."""
-
-
-class StillReachable(PoolError):
-    """Somebody could still reach these pages, so they cannot be let again (I2)."""
-
-
-class ConservationBroken(PoolError):
-    """The pages do not add up (I6)."""
-
-
-class PageRef(msgspec.Struct, frozen=True, array_like=True):
-    """One page during one tenancy."""
-
-    index: int
-    generation: int
-
-
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """The pages of one owner, in page-table order.
-
-    `filled` is the fill mark in tokens, counted from the first slot of the first page: slots beyond it hold nothing
-    of this owner's. `holders` are the parties that could still reach the pages over a path the pool does not control.
-    """
-
-    owner: Hashable
-    isolation_key: str
-    pages: tuple[PageRef, ...]
-    filled: int = 0
-    holders: frozenset[Hashable] = frozenset()
-    quarantined: bool = False
-
-
-class PageCounts(msgspec.Struct, frozen=True):
-    """Conservation in numbers (I6): free + leased + cached + quarantined + retired = total."""
-
-    free: int
-    leased: int
-    cached: int
-    quarantined: int
-    retired: int
-    total: int
+# The pool's own words: they are imported from here, whichever file of the room they stand in.
+__all__ = [
+    "ConservationBroken",
+    "DuplicateOwner",
+    "IsolationBroken",
+    "Lease",
+    "NoLease",
+    "OutOfPages",
+    "PageCounts",
+    "PagePool",
+    "PageRef",
+    "PoolError",
+    "StalePage",
+    "StillReachable",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +64,7 @@ class PagePool:
     free: tuple[int, ...]
     leases: Map[Hashable, Lease] = Map()
     retired: frozenset[int] = frozenset()
+    cache: PrefixCache = EMPTY
 
     @classmethod
     def of(cls, pages: int, page_size: int) -> PagePool:
@@ -101,9 +73,10 @@ class PagePool:
             raise ValueError(f"a pool needs pages and a page size, got {pages} x {page_size}")
         return cls(page_size, (0,) * pages, tuple(reversed(range(pages))))
 
-    def fits(self, tokens: int) -> bool:
-        """True when a lease for `tokens` tokens would succeed now."""
-        return 1 <= self.pages_for(tokens) <= len(self.free)
+    def fits(self, tokens: int, shared: tuple[CachedPage, ...] = ()) -> bool:
+        """True when a lease for `tokens` tokens that shares these pages would succeed now."""
+        idle = len(self.cache.idle(self._in_use(shared)))
+        return 1 <= self.pages_for(tokens) - len(shared) <= len(self.free) + idle
 
     def pages_for(self, tokens: int) -> int:
         """How many pages hold `tokens` tokens."""
@@ -114,21 +87,54 @@ class PagePool:
         """Tokens that fit when nothing is leased."""
         return (len(self.generations) - len(self.retired)) * self.page_size
 
-    def lease(self, admitted: Admitted, holders: frozenset[Hashable] = frozenset()) -> tuple[PagePool, Lease]:
-        """Lease pages for what was admitted, all or none. Raises OutOfPages, DuplicateOwner."""
+    def cached_prefix(
+        self,
+        isolation_key: str,
+        tokens: tuple[int, ...],
+        cache_key: CacheKey = prefix.chain_key,
+        same_content: SameContent = prefix.same_content,
+    ) -> tuple[CachedPage, ...]:
+        """The longest chain of cached pages that `tokens` begin with, under this isolation key (I7)."""
+        return self.cache.find(isolation_key, tokens, self.page_size, cache_key, same_content)
+
+    def lease(
+        self,
+        admitted: Admitted,
+        holders: frozenset[Hashable] = frozenset(),
+        shared: tuple[CachedPage, ...] = (),
+    ) -> tuple[PagePool, Lease]:
+        """Lease pages for what was admitted, all or none, at least one of them its own.
+
+        `shared` is a `cached_prefix`: these pages come first, and the fill mark starts after them. When free pages run
+        short, cached pages that nobody shares are evicted. Raises OutOfPages, DuplicateOwner, StalePage.
+        """
         owner = admitted.owner
         if owner in self.leases:
             raise DuplicateOwner(f"{owner} already holds a lease")
-        need = self.pages_for(admitted.tokens)
-        if need < 1 or need > len(self.free):
+        for cached in shared:
+            if self.cache.pages.get(cached.key) != cached:
+                raise StalePage(f"page {cached.page.index} is not cached any more")
+        need = self.pages_for(admitted.tokens) - len(shared)
+        if not self.fits(admitted.tokens, shared):
             raise OutOfPages(f"{need} pages asked for, {len(self.free)} free of {len(self.generations)}")
-        taken = tuple(reversed(self.free[-need:]))
-        generations = list(self.generations)
+        pool = self._evict(need - len(self.free), shared)
+        taken = tuple(reversed(pool.free[-need:]))
+        generations = list(pool.generations)
         for i in taken:
             generations[i] += 1
-        lease = Lease(owner, admitted.isolation_key, tuple(PageRef(i, generations[i]) for i in taken), holders=holders)
+        lease = Lease(
+            owner,
+            admitted.isolation_key,
+            (*(cached.page for cached in shared), *(PageRef(i, generations[i]) for i in taken)),
+            filled=len(shared) * self.page_size,
+            holders=holders,
+            shared=len(shared),
+        )
         pool = replace(
-            self, generations=tuple(generations), free=self.free[:-need], leases=self.leases.set(owner, lease)
+            pool,
+            generations=tuple(generations),
+            free=pool.free[:-need],
+            leases=pool.leases.set(owner, lease),
         )
         return pool, lease
 
@@ -166,45 +172,91 @@ class PagePool:
         """The owner has ended; its pages wait for their holders."""
         return self._with(replace(self.lease_of(owner), quarantined=True))
 
-    def release(self, owner: Hashable) -> PagePool:
-        """Put the pages back. Raises NoLease, StillReachable while holders remain (I2)."""
+    def release(
+        self,
+        owner: Hashable,
+        computed: tuple[int, ...] = (),
+        cache_key: CacheKey = prefix.chain_key,
+        same_content: SameContent = prefix.same_content,
+    ) -> PagePool:
+        """Put the pages back, or keep those that `computed` fills as cached: tokens whose KV really lies in them.
+
+        Shared pages stay where they are. Raises NoLease, StillReachable while holders remain (I2), and ValueError for
+        more computed tokens than the fill mark says.
+        """
         lease = self.lease_of(owner)
         if lease.holders:
             raise StillReachable(f"{owner}: still reachable by {', '.join(sorted(map(str, lease.holders)))}")
+        if len(computed) > lease.filled:
+            raise ValueError(f"{owner}: {len(computed)} tokens to keep, {lease.filled} filled")
+        cache, kept = self.cache.keep(
+            lease.pages, lease.isolation_key, computed, self.page_size, cache_key, same_content
+        )
+        pool = replace(self, leases=self.leases.delete(owner), cache=cache)
+        return pool._free(tuple(ref for ref in lease.own if ref not in kept))
+
+    def counts(self) -> PageCounts:
+        """Pages by state, each counted once: a cached page that leases share is cached."""
+        held = sum(len(lease.own) for lease in self.leases.values())
+        quarantined = sum(len(lease.own) for lease in self.leases.values() if lease.quarantined)
+        return PageCounts(
+            free=len(self.free),
+            leased=held - quarantined,
+            cached=len(self.cache.pages),
+            quarantined=quarantined,
+            retired=len(self.retired),
+            total=len(self.generations),
+        )
+
+    def check(self) -> None:
+        """Raise ConservationBroken unless every page is in exactly one place and agrees with its generation (I6).
+
+        A cached page may be in leases besides; across isolation keys that raises IsolationBroken (I7).
+        """
+        cached = {page.page: page for page in self.cache.pages.values()}
+        for lease in self.leases.values():
+            for ref in lease.pages[: lease.shared]:
+                if ref not in cached:
+                    raise ConservationBroken(f"page {ref.index} is shared and not cached")
+                if cached[ref].isolation_key != lease.isolation_key:
+                    raise IsolationBroken(f"page {ref.index} is shared by {lease.owner} of another isolation key")
+        held = [*(ref for lease in self.leases.values() for ref in lease.own), *cached]
+        places = sorted([*self.free, *self.retired, *(ref.index for ref in held)])
+        if places != list(range(len(self.generations))):
+            raise ConservationBroken(f"pages in no place or in two: {places} of {len(self.generations)}")
+        for ref in held:
+            if self.generations[ref.index] != ref.generation or not is_occupied(ref.generation):
+                raise ConservationBroken(f"page {ref.index} is held in a generation that is not its own")
+        for i in self.free:
+            if is_occupied(self.generations[i]):
+                raise ConservationBroken(f"page {i} is free and occupied")
+        fault = self.cache.fault()
+        if fault:
+            raise ConservationBroken(fault)
+
+    def _in_use(self, more: tuple[CachedPage, ...]) -> frozenset[PageRef]:
+        """Cached pages that a lease shares, or that one is about to."""
+        shared = (ref for lease in self.leases.values() for ref in lease.pages[: lease.shared])
+        return frozenset((*shared, *(cached.page for cached in more)))
+
+    def _evict(self, count: int, keep: tuple[CachedPage, ...]) -> PagePool:
+        """Free `count` cached pages that nobody shares."""
+        if count <= 0:
+            return self
+        evicted = self.cache.idle(self._in_use(keep))[:count]
+        return replace(self, cache=self.cache.without(evicted))._free(tuple(cached.page for cached in evicted))
+
+    def _free(self, pages: tuple[PageRef, ...]) -> PagePool:
+        """End the tenancy of these pages."""
         generations, free, retired = list(self.generations), list(self.free), set(self.retired)
-        for ref in reversed(lease.pages):
+        for ref in reversed(pages):
             self.require_live(ref)
             if must_retire(ref.generation):
                 retired.add(ref.index)
                 continue
             generations[ref.index] += 1
             free.append(ref.index)
-        return replace(
-            self,
-            generations=tuple(generations),
-            free=tuple(free),
-            leases=self.leases.delete(owner),
-            retired=frozenset(retired),
-        )
-
-    def counts(self) -> PageCounts:
-        """Pages by state. `cached` stays 0 until a prefix cache exists."""
-        held = sum(len(lease.pages) for lease in self.leases.values())
-        quarantined = sum(len(lease.pages) for lease in self.leases.values() if lease.quarantined)
-        return PageCounts(len(self.free), held - quarantined, 0, quarantined, len(self.retired), len(self.generations))
-
-    def check(self) -> None:
-        """Raise ConservationBroken unless every page is in exactly one place and agrees with its generation (I6)."""
-        held = [ref for lease in self.leases.values() for ref in lease.pages]
-        places = sorted([*self.free, *self.retired, *(ref.index for ref in held)])
-        if places != list(range(len(self.generations))):
-            raise ConservationBroken(f"pages in no place or in two: {places} of {len(self.generations)}")
-        for ref in held:
-            if self.generations[ref.index] != ref.generation or not is_occupied(ref.generation):
-                raise ConservationBroken(f"page {ref.index} is leased in a generation that is not its own")
-        for i in self.free:
-            if is_occupied(self.generations[i]):
-                raise ConservationBroken(f"page {i} is free and occupied")
+        return replace(self, generations=tuple(generations), free=tuple(free), retired=frozenset(retired))
 
     def _with(self, lease: Lease) -> PagePool:
         return replace(self, leases=self.leases.set(lease.owner, lease))

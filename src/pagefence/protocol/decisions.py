@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+from pagefence.pool import prefix
 from pagefence.pool.admitted import Admitted
 from pagefence.pool.pages import Lease, PagePool
 from pagefence.protocol import admission, handoff
@@ -43,6 +44,8 @@ class Decisions:
     check_receipt: Callable[[Reservation, Receipt, bytes], handoff.Mismatch | None] = handoff.check_receipt
     check_digests: Callable[[Receipt, tuple[bytes, ...]], handoff.Mismatch | None] = handoff.check_digests
     may_release: Callable[[Lease], bool] = nobody_can_reach
+    cache_key: prefix.CacheKey = prefix.chain_key
+    same_content: prefix.SameContent = prefix.same_content
     zero_on_lease: bool = True
     check_frames: bool = True
     guards: tuple[Guard, ...] = GUARDS

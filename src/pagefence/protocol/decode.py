@@ -164,10 +164,10 @@ def pages_digested(d: Decisions, s: DecodeState, m: PagesDigested) -> Step:
     mismatch = d.check_digests(request.receipt, m.digests)
     if mismatch:
         return _refuse_handoff(d, s, m.room, mismatch)
-    return _commit(s, m.room, request, request.receipt.first_token)
+    return _commit(s, m.room, request, request.receipt)
 
 
-def _commit(s: DecodeState, room: Room, request: Request, first_token: int) -> Step:
+def _commit(s: DecodeState, room: Room, request: Request, receipt: Receipt) -> Step:
     """The checked receipt proves that prefill's writes have landed, so prefill is no holder any more."""
     assert request.slot is not None
     assert request.reservation is not None
@@ -182,10 +182,10 @@ def _commit(s: DecodeState, room: Room, request: Request, first_token: int) -> S
         prompt_pages=len(request.reservation.pages),
         prompt_tokens=offer.prompt_tokens,
         max_new_tokens=offer.max_new_tokens,
-        first_token=first_token,
+        first_token=receipt.first_token,
         sampling=offer.sampling,
     )
-    return s, (Send(offer.prefill, Ack(room)), Send(s.members.router, Committed(room)), run)
+    return s, (Send(offer.prefill, Ack(room)), Send(s.members.router, Committed(room, receipt.cached)), run)
 
 
 def _refuse_handoff(d: Decisions, s: DecodeState, room: Room, mismatch: Mismatch) -> Step:

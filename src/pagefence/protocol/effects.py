@@ -55,12 +55,16 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """Enqueue the forward passes of an admitted prompt over its own `pages`; write results to `reservation`."""
+    """Enqueue the forward passes of an admitted prompt over its `pages`; write results to `reservation`.
+
+    The first `cached` tokens lie in its pages already: whole pages, shared, to be read and never written.
+    """
 
     admitted: Admitted
     pages: tuple[PageRef, ...]
     reservation: Reservation
     sampling: bytes
+    cached: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +126,11 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """The hand-off is committed: response headers may go out."""
+    """The hand-off is committed: response headers may go out. `cached_tokens` of the prompt were not computed anew."""
 
     ticket: int
     room: Room
+    cached_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

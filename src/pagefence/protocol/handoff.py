@@ -53,6 +53,9 @@ def check_receipt(reservation: Reservation, receipt: Receipt, key: bytes) -> Mis
     for what, reserved, received in pairs:
         if reserved != received:
             return Mismatch(what, reserved, received)
+    whole_pages = receipt.cached % reservation.page_size == 0
+    if not (whole_pages and 0 <= receipt.cached < receipt.tokens):
+        return Mismatch("cached tokens", f"whole pages of fewer than {receipt.tokens} tokens", str(receipt.cached))
     if not hmac.compare_digest(mac(key, receipt), receipt.mac):
         return Mismatch("receipt MAC", "a valid one", "one that does not verify")
     return None

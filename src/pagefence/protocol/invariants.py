@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from immutables import Map
 
-from pagefence.pool.pages import ConservationBroken, Lease, PagePool
+from pagefence.pool.pages import ConservationBroken, IsolationBroken, Lease, PagePool
 from pagefence.pool.slots import SlotState
 from pagefence.protocol import decode_state, prefill, router
 from pagefence.protocol.decode_state import DecodeState
@@ -48,7 +48,7 @@ _RULES = (
         "Every request ends in exactly one outcome, written once, in one place."),
     Rule("I6", "conservation",
         "Pages are free, leased, cached, quarantined or retired and add up to the pool, with none leased at "
-        "rest; prompt tokens on both legs are equal."),
+        "rest; computed and cached tokens on prefill are the prompt tokens on decode."),
     Rule("I7", "isolation key",
         "KV is shared only inside one isolation key, through every tier."),
     Rule("I8", "capacity",
@@ -90,6 +90,8 @@ def _check_pool(pool: PagePool) -> None:
         pool.check()
     except ConservationBroken as broken:
         raise Violation("I6", str(broken)) from broken
+    except IsolationBroken as broken:
+        raise Violation("I7", str(broken)) from broken
 
 
 def _check_holding(pool: PagePool, holding: Iterable[Room]) -> None:
@@ -150,6 +152,7 @@ def _check_row(s: DecodeState, room: Room, request: decode_state.Request) -> Non
 def _check_lease(s: DecodeState, room: Room, request: decode_state.Request, lease: Lease) -> None:
     phases, offer, reservation = decode_state.Phase, request.offer, request.reservation
     _require(lease.isolation_key == offer.isolation_key, "I7", "{}: lease of another isolation key", room)
+    _require(lease.shared == 0, "I1", "{}: decode shares no page, {}", room, lease)
     _require(lease.quarantined == (request.phase is phases.QUARANTINED), "I6", "{}: {}, {}", room, request.phase, lease)
     _require(reservation is not None, "I4", "{} holds pages and has no reservation", room)
     assert reservation is not None
@@ -159,12 +162,13 @@ def _check_lease(s: DecodeState, room: Room, request: decode_state.Request, leas
     if request.phase in (phases.RESERVED, phases.VERIFYING):
         _require(offer.prefill in lease.holders, "I2", "{}: prefill may write and is no holder", room)
     if request.phase is phases.QUARANTINED:
-        dead = [h for h in lease.holders if isinstance(h, WorkerRef) and not s.members.is_alive(h)]
+        dead = [h for h in lease.holders if isinstance(h, WorkerRef) and h in s.members.reaped]
         _require(bool(lease.holders), "I6", "{}: quarantined and nobody left to wait for", room)
         _require(not dead, "I2", "{}: waits for {}, reaped long ago", room, dead)
     if request.phase is phases.DECODING:
         receipt = request.receipt
-        _require(receipt is not None and receipt.tokens == offer.prompt_tokens, "I6", "{}: tokens do not add up", room)
+        whole = receipt is not None and receipt.tokens == offer.prompt_tokens
+        _require(whole, "I4", "{} decodes; its receipt {}", room, receipt)
         filled = offer.prompt_tokens + max(request.emitted - 1, 0)
         _require(lease.filled == filled, "I1", "{}: fill mark {}, {} tokens written", room, lease.filled, filled)
 
@@ -188,6 +192,39 @@ def check_prefill(s: PrefillState) -> None:
         _require((request.receipt is not None) == (request.phase is phases.SENT), "I4", "{}: {}", room, request.phase)
         if request.phase is phases.SENT:
             _require(request.landed == request.launched, "I2", "{}: receipt sent while writes are in flight", room)
+            _check_receipt(room, request)
+        if request.phase is not phases.WAITING:
+            _check_source(s, room, request, s.pool.lease_of(room))
+
+
+def _check_receipt(room: Room, request: prefill.Request) -> None:
+    """Computed + cached = tokens, and decode is told so."""
+    receipt, computed = request.receipt, request.computed - request.cached
+    assert receipt is not None
+    adds_up = receipt.cached == request.cached and computed + receipt.cached == receipt.tokens
+    _require(adds_up, "I6", "{}: {} computed, {} cached, {}", room, computed, request.cached, receipt)
+
+
+def _check_source(s: PrefillState, room: Room, request: prefill.Request, lease: Lease) -> None:
+    """The source pages: its own tenant's, filled as far as computed, and shared ones hold this very prompt's pages."""
+    start, size = request.start, s.pool.page_size
+    _require(lease.isolation_key == start.isolation_key, "I7", "{}: lease of another isolation key", room)
+    _require(lease.filled == request.computed, "I1", "{}: filled {}, computed {}", room, lease.filled, request.computed)
+    _require(request.cached == lease.shared * size, "I6", "{}: {} cached, {}", room, request.cached, lease)
+    _require(
+        request.cached < request.admitted.tokens, "I6", "{}: the whole prompt is said to be cached, nothing left", room
+    )
+    if not lease.shared:
+        return
+    cached = {page.page: page for page in s.pool.cache.pages.values()}
+    before = None
+    for position, ref in enumerate(lease.pages[: lease.shared]):
+        page = cached[ref]  # the pool's check was here before
+        _require(page.isolation_key == start.isolation_key, "I7", "{} shares page {} of another tenant", room, ref)
+        tokens = start.token_ids[position * size : (position + 1) * size]
+        is_its_own = (page.position, page.tokens, page.parent) == (position, tokens, before)
+        _require(is_its_own, "I1", "{} shares page {} at position {}, which holds other text", room, ref, position)
+        before = ref
 
 
 # --- router -------------------------------------------------------------------------------------------------------

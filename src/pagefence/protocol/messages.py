@@ -143,6 +143,7 @@ class Committed(msgspec.Struct, frozen=True, tag=True):
     """What arrived equals what was reserved; generation begins. Response headers wait for this (I3, I4)."""
 
     room: Room
+    cached_tokens: int = 0
 
 
 class Tokens(msgspec.Struct, frozen=True, tag=True):
@@ -180,7 +181,10 @@ class Recycle(msgspec.Struct, frozen=True, tag=True):
 
 
 class Receipt(msgspec.Struct, frozen=True, tag=True):
-    """What prefill wrote. Sent after the last write has landed, so it also proves that this room is drained."""
+    """What prefill wrote. Sent after the last write has landed, so it also proves that this room is drained.
+
+    `cached` of the `tokens` came from prefill's prefix cache; computed + cached = tokens (I6).
+    """
 
     room: Room
     prefill: WorkerRef
@@ -190,6 +194,7 @@ class Receipt(msgspec.Struct, frozen=True, tag=True):
     pages: tuple[PageRef, ...]
     digests: tuple[bytes, ...]
     first_token: int
+    cached: int = 0
     mac: bytes = b""
 
 

@@ -13,6 +13,7 @@ from immutables import Map
 
 from pagefence.pool.admitted import Admitted
 from pagefence.pool.pages import PagePool
+from pagefence.pool.prefix import CachedPage
 from pagefence.protocol import errors
 from pagefence.protocol.decisions import Decisions
 from pagefence.protocol.effects import Compute, Dropped, Effects, Send, SetTimer, StopCompute, WriteChunk, Zero
@@ -59,21 +60,27 @@ class PrefillConfig:
     mac_key: bytes
     max_waiting: int = 64
     resend_s: float = 2.0
+    prefix_cache: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One room that holds something, or waits to. `launched` and `landed` count tokens written to decode."""
+    """One room that holds something, or waits to. `launched` and `landed` count tokens written to decode.
+
+    `computed` counts from the first token, the `cached` ones included: they were computed for an earlier request.
+    """
 
     start: Start
     admitted: Admitted
     phase: Phase = Phase.WAITING
+    cached: int = 0
     computed: int = 0
     launched: int = 0
     landed: int = 0
     digests: tuple[bytes, ...] = ()
     first_token: int | None = None
     receipt: Receipt | None = None
+    failed: bool = False
 
     @property
     def decode(self) -> WorkerRef:
@@ -152,24 +159,35 @@ def start_arrives(d: Decisions, s: PrefillState, m: Start) -> Step:
     if len(s.waiting) >= s.config.max_waiting:
         return _reject(s, m, errors.overloaded(f"{len(s.waiting)} prompts are waiting for pages"))
     s = _put(s, m.room, Request(m, admitted))
-    return admit_waiting(replace(s, waiting=(*s.waiting, m.room)))
+    return admit_waiting(d, replace(s, waiting=(*s.waiting, m.room)))
 
 
-def admit_waiting(s: PrefillState) -> Step:
+def admit_waiting(d: Decisions, s: PrefillState) -> Step:
     """Lease for the rooms at the head of the queue, in order, all pages at once, while pages last."""
     effects: Effects = ()
-    while s.waiting and s.pool.fits(s.requests[s.waiting[0]].admitted.tokens):
+    while s.waiting:
         room = s.waiting[0]
         request = s.requests[room]
-        pool, lease = s.pool.lease(request.admitted, frozenset({request.decode}))
-        s = replace(s, pool=pool, waiting=s.waiting[1:])
-        s = _put(s, room, replace(request, phase=Phase.COMPUTING))
-        start = request.start
+        admitted, start = request.admitted, request.start
+        shared = _cached_prefix(d, s, admitted)
+        if not s.pool.fits(admitted.tokens, shared):
+            break
+        pool, lease = s.pool.lease(admitted, frozenset({request.decode}), shared)
+        # `launched` stays at 0: cached pages are written to decode like all others, and digested like all others.
+        request = replace(request, phase=Phase.COMPUTING, cached=lease.filled, computed=lease.filled)
+        s = _put(replace(s, pool=pool, waiting=s.waiting[1:]), room, request)
         effects += (
-            Zero(lease.pages),
-            Compute(request.admitted, lease.pages, start.reservation, start.sampling),
+            Zero(lease.own),
+            Compute(admitted, lease.pages, start.reservation, start.sampling, lease.filled),
         )
     return s, effects
+
+
+def _cached_prefix(d: Decisions, s: PrefillState, admitted: Admitted) -> tuple[CachedPage, ...]:
+    """The last token is always computed: the first new token has to come from a forward pass."""
+    if not s.config.prefix_cache:
+        return ()
+    return s.pool.cached_prefix(admitted.isolation_key, admitted.token_ids[:-1], d.cache_key, d.same_content)
 
 
 def start_is_late(_: Decisions, s: PrefillState, m: Start) -> Step:
@@ -213,6 +231,7 @@ def landed(_: Decisions, s: PrefillState, m: Landed) -> Step:
         pages=reservation.pages[: s.pool.pages_for(request.admitted.tokens)],
         digests=request.digests,
         first_token=request.first_token,
+        cached=request.cached,
     )
     receipt = seal(s.config.mac_key, receipt)
     s = _put(s, m.room, replace(request, phase=Phase.SENT, receipt=receipt))
@@ -228,7 +247,7 @@ def resend_timer(_: Decisions, s: PrefillState, m: Timer) -> Step:
 
 
 def acknowledged(d: Decisions, s: PrefillState, m: Ack) -> Step:
-    """decode has judged the receipt: release the source pages"""
+    """decode has judged the receipt: release the source pages, the full ones into the prefix cache"""
     return _release(d, s, m.room, s.requests[m.room].decode)
 
 
@@ -264,8 +283,8 @@ def abort_sent(d: Decisions, s: PrefillState, m: Abort) -> Step:
 
 
 def compute_failed(d: Decisions, s: PrefillState, m: ComputeFailed) -> Step:
-    """tell the router; stop and drain"""
-    s, effects = _stop(d, s, m.room)
+    """tell the router; stop and drain; nothing of it is cached"""
+    s, effects = _stop(d, _put(s, m.room, replace(s.requests[m.room], failed=True)), m.room)
     return s, (Send(s.members.router, Failed(m.room, errors.internal(m.message))), *effects)
 
 
@@ -292,11 +311,15 @@ def _settle(d: Decisions, s: PrefillState, room: Room) -> Step:
 
 
 def _release(d: Decisions, s: PrefillState, room: Room, decode: WorkerRef) -> Step:
-    """Source pages go back once decode needs them no more."""
+    """Source pages go back once decode needs them no more; the full ones that were computed stay, cached."""
     pool = s.pool.drained(room, decode)
     if not d.may_release(pool.lease_of(room)):
         return s, ()
-    return admit_waiting(_forget(replace(s, pool=pool.release(room)), room))
+    request = s.requests[room]
+    worth_keeping = s.config.prefix_cache and not request.failed
+    computed = request.admitted.token_ids[: request.computed] if worth_keeping else ()
+    pool = pool.release(room, computed, d.cache_key, d.same_content)
+    return admit_waiting(d, _forget(replace(s, pool=pool), room))
 
 
 def _reaped(d: Decisions, s: PrefillState, worker: WorkerRef) -> Step:

@@ -210,7 +210,7 @@ def committed(s: RouterState, m: Committed) -> Step:
     """response headers may go out"""
     request = s.requests[m.room]
     s = _put(s, m.room, replace(request, phase=Phase.COMMITTED))
-    return s, (Begin(request.submit.ticket, m.room),)
+    return s, (Begin(request.submit.ticket, m.room, m.cached_tokens),)
 
 
 def tokens(s: RouterState, m: Tokens) -> Step:

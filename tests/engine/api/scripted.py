@@ -34,8 +34,8 @@ Pause = threading.Event
 Script = Callable[[Job], Sequence[CallEvent | Pause | Exception]]
 
 
-def begin() -> Begin:
-    return Begin(1, Room(1, 1, "n"))
+def begin(cached_tokens: int = 0) -> Begin:
+    return Begin(1, Room(1, 1, "n"), cached_tokens)
 
 
 def emit(text: str | bytes) -> Emit:

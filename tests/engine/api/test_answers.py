@@ -93,6 +93,18 @@ def test_a_stream_has_an_event_for_each_token_and_then_its_usage(
     released_once(fleet)
 
 
+@BOTH
+@pytest.mark.parametrize("stop", [None, "b"])
+def test_usage_tells_the_cached_tokens_however_the_answer_is_sent_and_ended(
+    ann: httpx.Client, fleet: Running, body: dict[str, Any], stop: str | None
+) -> None:
+    fleet.gateway.script = lambda job: [begin(4), emit("a"), emit("b"), end(job, 2)]
+    body = body if stop is None else {**body, "stop": stop}
+    whole = post(ann, body).json()["usage"]
+    streamed = events(post(ann, {**body, "stream": True, "stream_options": {"include_usage": True}}))[-2]["usage"]
+    assert whole["prompt_tokens_details"] == streamed["prompt_tokens_details"] == {"cached_tokens": 4}
+
+
 def test_usage_is_streamed_only_when_asked_for(ann: httpx.Client, fleet: Running) -> None:
     assert all("usage" not in chunk for chunk in events(post(ann, {**TEXT, "stream": True}))[:-1])
 

@@ -40,6 +40,7 @@ class Done:
     prompt_tokens: int
     completion_tokens: int
     token_ids: tuple[int, ...] = ()
+    cached_tokens: int = 0
 
 
 Step = Opened | Delta | Done | ErrorInfo
@@ -62,7 +63,7 @@ async def _steps(
     call: Call, text: TextStream, cut: StopFilter, prompt_tokens: int, release: Callable[[], None]
 ) -> AsyncGenerator[Step, None]:
     tokens: list[int] = []
-    begun = False
+    begun, cached = False, 0
     async for event in call.events():
         # A long queue of events, with a client that takes nothing any more, would otherwise never let others run.
         await checkpoint()
@@ -70,7 +71,7 @@ async def _steps(
             yield event.error
             return
         if isinstance(event, Begin):
-            begun = True
+            begun, cached = True, event.cached_tokens
             yield Opened()
         elif not begun:
             break  # text before the commit is text that nobody has checked (I4)
@@ -83,7 +84,7 @@ async def _steps(
                 if out:
                     yield Delta(out)
                 if cut.stopped:
-                    yield Done("stop", prompt_tokens, len(tokens), tuple(tokens))
+                    yield Done("stop", prompt_tokens, len(tokens), tuple(tokens), cached)
                     return
         else:
             out = cut.push(text.finish())
@@ -91,7 +92,7 @@ async def _steps(
             out += cut.finish()
             if out:
                 yield Delta(out)
-            yield Done(reason, event.prompt_tokens, event.completion_tokens, tuple(tokens))
+            yield Done(reason, event.prompt_tokens, event.completion_tokens, tuple(tokens), cached)
             return
     yield errors.internal("the answer had no proper beginning or no outcome")
 
@@ -150,10 +151,10 @@ def response_id(kind: Kind) -> str:
 
 
 def usage(done: Done) -> dict[str, object]:
-    """Nothing is served from a cache, and the number says so."""
+    """`cached_tokens`: those of the prompt that came from this tenant's own earlier prompts (I7)."""
     return {
         "prompt_tokens": done.prompt_tokens,
         "completion_tokens": done.completion_tokens,
         "total_tokens": done.prompt_tokens + done.completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": 0},
+        "prompt_tokens_details": {"cached_tokens": done.cached_tokens},
     }

@@ -1,0 +1,358 @@
+"""The prefill machine by itself: what it admits, in which order it speaks, and what its receipt proves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from pagefence.pool.admitted import Admitted
+from pagefence.pool.pages import PagePool, PageRef
+from pagefence.protocol import errors, prefill
+from pagefence.protocol.decisions import Decisions
+from pagefence.protocol.effects import Compute, Dropped, Effects, Send, SetTimer, StopCompute, WriteChunk, Zero
+from pagefence.protocol.handoff import seal
+from pagefence.protocol.invariants import check_prefill
+from pagefence.protocol.membership import Membership
+from pagefence.protocol.messages import (
+    Abort,
+    Ack,
+    ChunkComputed,
+    ComputeFailed,
+    Drained,
+    Envelope,
+    ErrorInfo,
+    Failed,
+    Landed,
+    PeerMessage,
+    PeerUp,
+    Reaped,
+    Receipt,
+    Rejected,
+    Reservation,
+    Room,
+    Start,
+    Timer,
+    WorkerRef,
+)
+from pagefence.protocol.prefill import Phase, PrefillConfig, PrefillState
+
+ROUTER, ME = WorkerRef("router", 7), WorkerRef("p", 1)
+D1, D2 = WorkerRef("d1", 1), WorkerRef("d2", 1)
+KEY = b"key"
+ROOMS = [Room(7, counter, f"n{counter}") for counter in range(6)]
+ROOM = ROOMS[0]
+
+
+def prompt(room: Room, tokens: int) -> tuple[int, ...]:
+    return tuple(range(room.counter * 100, room.counter * 100 + tokens))
+
+
+def start(room: Room = ROOM, tokens: int = 6, decode: WorkerRef = D1, floor: int = 0) -> Start:
+    pages = tuple(PageRef(i + 20, 1) for i in range(-(-tokens // 4)))
+    words = Reservation(room, ME, decode, tokens, 4, 2, pages)
+    return Start(room, floor, "tenant", prompt(room, tokens), words, b"hot")
+
+
+def abort(room: Room = ROOM, decode: WorkerRef = D1, floor: int = 0) -> Abort:
+    return Abort(room, floor, ME, decode)
+
+
+class Alone:
+    """The machine and its state, checked after every step; `effects` are those of the last step."""
+
+    def __init__(self, pages: int = 6, decisions: Decisions | None = None, **config: Any) -> None:
+        self.machine = prefill.Machine(decisions or Decisions())
+        limits = {"resend_s": 5.0, "prefix_cache": False, **config}
+        self.state = PrefillState(Membership(ME, ROUTER), PrefillConfig(2, KEY, **limits), PagePool.of(pages, 4))
+        self.effects: Effects = ()
+        for worker in (D1, D2):
+            self.hears(ROUTER, PeerUp(worker, "decode", "there"))
+
+    def tell(self, message: prefill.Input) -> Effects:
+        self.state, self.effects = self.machine.step(self.state, message)
+        check_prefill(self.state)
+        return self.effects
+
+    def hears(self, sender: WorkerRef, body: PeerMessage) -> Effects:
+        return self.tell(Envelope(sender, ME, body))
+
+    def computing(self, room: Room = ROOM, tokens: int = 6, decode: WorkerRef = D1) -> Room:
+        """Leased, nothing computed; or in the queue."""
+        self.hears(ROUTER, start(room, tokens, decode))
+        return room
+
+    def in_flight(self, room: Room = ROOM, tokens: int = 6, decode: WorkerRef = D1) -> Room:
+        """All is computed and nothing has landed."""
+        self.computing(room, tokens, decode)
+        self.tell(ChunkComputed(room, tokens, 40))
+        return room
+
+    def sent(self, room: Room = ROOM, tokens: int = 6, decode: WorkerRef = D1) -> Room:
+        """The receipt is out."""
+        self.in_flight(room, tokens, decode)
+        self.tell(Landed(room, tokens, (b"one", b"two")))
+        return room
+
+    def draining(self, room: Room = ROOM) -> Room:
+        """Aborted with all writes in flight."""
+        self.in_flight(room)
+        self.hears(ROUTER, abort(room))
+        return room
+
+    def waiting(self) -> list[Room]:
+        """The queue."""
+        return list(self.state.waiting)
+
+    def counts(self) -> tuple[int, int]:
+        """Pages free and leased."""
+        counts = self.state.pool.counts()
+        return counts.free, counts.leased
+
+    def rejection(self) -> ErrorInfo:
+        """The error of a rejection, which both legs must have got in the same words."""
+        to_router, to_decode = self.effects
+        assert isinstance(to_router, Send)
+        assert isinstance(to_decode, Send)
+        assert (to_router.to, to_decode.to) == (ROUTER, D1)
+        assert to_router.body == to_decode.body
+        assert isinstance(to_router.body, Rejected)
+        return to_router.body.error
+
+
+# --- arrival ------------------------------------------------------------------------------------------------------
+
+
+def test_a_start_that_fits_is_leased_at_once_zeroed_and_enqueued_with_all_that_was_asked() -> None:
+    alone = Alone()
+    alone.computing(tokens=6)
+    lease = alone.state.pool.lease_of(ROOM)
+    assert (len(lease.pages), set(lease.holders), lease.isolation_key) == (2, {D1}, "tenant")
+    admitted = Admitted(ROOM, "tenant", 6, prompt(ROOM, 6))
+    compute = Compute(admitted, lease.pages, start().reservation, b"hot")
+    assert alone.effects == (Zero(lease.pages), compute)
+
+
+@pytest.mark.parametrize("gone", [WorkerRef("d1", 2), WorkerRef("d3", 1)])
+def test_a_start_for_a_decode_that_does_not_live_here_is_rejected(gone: WorkerRef) -> None:
+    alone = Alone()
+    alone.hears(ROUTER, start(decode=gone))
+    first, second = alone.effects
+    assert isinstance(first, Send)
+    assert isinstance(first.body, Rejected)
+    assert second == Send(gone, first.body)
+    assert (first.body.error.status, first.body.error.code) == (503, "worker_lost")
+    assert alone.state.phase(ROOM) is Phase.OVER
+
+
+def test_a_reservation_that_names_another_writer_is_rejected() -> None:
+    alone = Alone()
+    words = msgspec.structs.replace(start().reservation, prefill=WorkerRef("p", 2))
+    alone.hears(ROUTER, msgspec.structs.replace(start(), reservation=words))
+    assert alone.rejection().code == "worker_lost"
+    assert alone.counts() == (6, 0)
+
+
+def test_what_the_whole_pool_could_not_hold_is_rejected_to_both_legs_and_over() -> None:
+    alone = Alone(pages=2)
+    alone.computing(tokens=9)
+    assert alone.rejection().code == "context_length_exceeded"
+    assert alone.state.phase(ROOM) is Phase.OVER
+    assert alone.counts() == (2, 0)
+
+
+def test_as_many_wait_as_was_allowed() -> None:
+    alone = Alone(pages=2, max_waiting=1)
+    for room in ROOMS[:3]:
+        alone.computing(room, tokens=8)
+    assert alone.rejection().status == 429
+    assert alone.waiting() == [ROOMS[1]]
+
+
+def test_what_does_not_fit_yet_waits_its_turn_and_a_smaller_one_does_not_overtake() -> None:
+    alone = Alone(pages=3)
+    alone.computing(ROOMS[0], tokens=8)
+    alone.computing(ROOMS[1], tokens=8)
+    alone.computing(ROOMS[2], tokens=4)
+    assert (alone.waiting(), alone.effects) == ([ROOMS[1], ROOMS[2]], ())
+    alone.hears(ROUTER, abort(ROOMS[0]))
+    begun = [effect.admitted.owner for effect in alone.effects if isinstance(effect, Compute)]
+    assert begun == [ROOMS[1], ROOMS[2]]
+    assert alone.waiting() == []
+
+
+# --- compute, write, prove ----------------------------------------------------------------------------------------
+
+
+def test_every_chunk_is_written_once_from_where_the_last_one_ended() -> None:
+    alone = Alone()
+    alone.computing(tokens=6)
+    assert alone.tell(ChunkComputed(ROOM, 4)) == (WriteChunk(ROOM, 0, 4),)
+    assert alone.state.pool.lease_of(ROOM).filled == 4
+    assert alone.tell(ChunkComputed(ROOM, 6, 40)) == (WriteChunk(ROOM, 4, 6),)
+
+
+@pytest.mark.parametrize("computed", [3, 4, 7])
+def test_a_chunk_that_adds_nothing_or_too_much_is_dropped(computed: int) -> None:
+    alone = Alone()
+    alone.computing(tokens=6)
+    alone.tell(ChunkComputed(ROOM, 4))
+    before = alone.state
+    (dropped,) = alone.tell(ChunkComputed(ROOM, computed))
+    assert isinstance(dropped, Dropped)
+    assert dropped.what == "ChunkComputed"
+    assert alone.state is before
+
+
+def test_the_receipt_goes_out_with_the_last_landing_sealed_and_says_all_that_was_written() -> None:
+    alone = Alone()
+    alone.in_flight(tokens=6)
+    assert alone.tell(Landed(ROOM, 4, (b"one",))) == ()
+    pages = start().reservation.pages
+    words = Receipt(ROOM, ME, D1, tokens=6, layers=2, pages=pages, digests=(b"one", b"two"), first_token=40)
+    sent = (Send(D1, seal(KEY, words)), SetTimer(ROOM, "resend", 5.0))
+    assert alone.tell(Landed(ROOM, 6, (b"two",))) == sent
+    assert alone.state.phase(ROOM) is Phase.SENT
+    assert alone.tell(Timer(ROOM, "resend")) == sent
+    assert alone.tell(Timer(ROOM, "drain")) == ()
+
+
+def test_what_has_landed_before_the_first_token_is_known_proves_nothing_yet() -> None:
+    alone = Alone()
+    alone.computing(tokens=6)
+    alone.tell(ChunkComputed(ROOM, 6, None))
+    assert alone.tell(Landed(ROOM, 6, (b"one", b"two"))) == ()
+    assert alone.state.phase(ROOM) is Phase.COMPUTING
+
+
+def test_an_acknowledged_receipt_frees_the_source_and_the_next_prompt_begins() -> None:
+    alone = Alone(pages=2)
+    alone.sent(ROOMS[0], tokens=8)
+    alone.computing(ROOMS[1], tokens=8)
+    assert alone.counts() == (0, 2)
+    zero, compute = alone.hears(D1, Ack(ROOMS[0]))
+    assert isinstance(zero, Zero)
+    assert isinstance(compute, Compute)
+    assert compute.admitted.owner == ROOMS[1]
+    assert alone.state.phase(ROOMS[0]) is Phase.OVER
+
+
+# --- the ways out -------------------------------------------------------------------------------------------------
+
+
+def test_an_abort_that_comes_first_is_drained_leaves_a_tombstone_and_raises_the_floor() -> None:
+    alone = Alone()
+    assert alone.hears(ROUTER, abort(ROOMS[3], floor=2)) == (Send(D1, Drained(ROOMS[3])),)
+    assert [alone.state.phase(room).value for room in ROOMS[:5]] == ["over", "over", "new", "over", "new"]
+    assert alone.hears(ROUTER, start(ROOMS[3], floor=2)) == (Send(D1, Drained(ROOMS[3])),)
+    assert alone.hears(ROUTER, abort(ROOMS[3], floor=2)) == (Send(D1, Drained(ROOMS[3])),)
+    alone.hears(ROUTER, start(ROOMS[4], floor=4))
+    assert alone.state.members.floor == 4
+
+
+def test_an_abort_takes_a_room_out_of_the_queue_and_leaves_the_others_in_order() -> None:
+    alone = Alone(pages=2)
+    for room in ROOMS[:4]:
+        alone.computing(room, tokens=8)
+    assert alone.hears(ROUTER, abort(ROOMS[2])) == (Send(D1, Drained(ROOMS[2])),)
+    assert alone.waiting() == [ROOMS[1], ROOMS[3]]
+    assert alone.state.phase(ROOMS[2]) is Phase.OVER
+
+
+def test_an_abort_with_nothing_in_flight_stops_and_is_drained_at_once() -> None:
+    alone = Alone()
+    alone.computing()
+    assert alone.hears(ROUTER, abort()) == (StopCompute(ROOM), Send(D1, Drained(ROOM)))
+    assert alone.counts() == (6, 0)
+
+
+def test_an_abort_with_writes_in_flight_is_drained_when_the_last_has_landed() -> None:
+    alone = Alone()
+    alone.in_flight(tokens=6)
+    assert alone.hears(ROUTER, abort()) == (StopCompute(ROOM),)
+    assert alone.tell(Landed(ROOM, 4, (b"one",))) == ()
+    assert alone.counts() == (4, 2)
+    assert alone.tell(Landed(ROOM, 6, (b"two",))) == (Send(D1, Drained(ROOM)),)
+    assert alone.counts() == (6, 0)
+    assert alone.state.phase(ROOM) is Phase.OVER
+
+
+def test_an_abort_after_the_receipt_is_drained_at_once_and_the_next_prompt_begins() -> None:
+    alone = Alone(pages=2)
+    alone.sent(ROOMS[0], tokens=8)
+    alone.computing(ROOMS[1], tokens=8)
+    drained, zero, compute = alone.hears(ROUTER, abort(ROOMS[0]))
+    assert drained == Send(D1, Drained(ROOMS[0]))
+    assert isinstance(zero, Zero)
+    assert isinstance(compute, Compute)
+
+
+@pytest.mark.parametrize("in_flight", [False, True])
+def test_what_cannot_be_computed_is_told_to_the_router_first_then_stopped_and_drained(in_flight: bool) -> None:
+    alone = Alone()
+    alone.computing()
+    if in_flight:
+        alone.tell(ChunkComputed(ROOM, 4))
+    failed = Send(ROUTER, Failed(ROOM, errors.internal("no luck")))
+    drained = () if in_flight else (Send(D1, Drained(ROOM)),)
+    assert alone.tell(ComputeFailed(ROOM, "no luck")) == (failed, StopCompute(ROOM), *drained)
+    assert alone.state.phase(ROOM) is (Phase.DRAINING if in_flight else Phase.OVER)
+
+
+# --- the dead -----------------------------------------------------------------------------------------------------
+
+
+def test_the_death_of_decode_stops_what_was_for_it_in_order_and_nothing_else() -> None:
+    alone = Alone(pages=9, max_waiting=9)
+    alone.in_flight(ROOMS[0], tokens=8, decode=D1)
+    alone.computing(ROOMS[1], tokens=8, decode=D2)
+    alone.sent(ROOMS[2], tokens=8, decode=D1)
+    alone.computing(ROOMS[3], tokens=8, decode=D1)
+    alone.computing(ROOMS[4], tokens=24, decode=D1)
+    alone.computing(ROOMS[5], tokens=12, decode=D2)
+    assert alone.waiting() == [ROOMS[4], ROOMS[5]]
+    alone.hears(ROUTER, Reaped(D1))
+    stopped = [effect.room for effect in alone.effects if isinstance(effect, StopCompute)]
+    assert stopped == [ROOMS[0], ROOMS[3]]
+    phases = [alone.state.phase(room).value for room in ROOMS]
+    assert phases == ["draining", "computing", "over", "over", "over", "computing"]
+    assert alone.waiting() == []
+
+
+def test_writes_in_flight_to_the_dead_keep_their_source_until_they_land() -> None:
+    alone = Alone()
+    alone.in_flight(tokens=6)
+    assert alone.hears(ROUTER, Reaped(D1)) == (StopCompute(ROOM),)
+    assert alone.counts() == (4, 2)
+    alone.tell(Landed(ROOM, 6, (b"one", b"two")))
+    assert alone.counts() == (6, 0)
+
+
+def test_what_was_draining_already_drains_on() -> None:
+    alone = Alone()
+    alone.draining()
+    assert alone.hears(ROUTER, Reaped(D1)) == ()
+    assert alone.counts() == (4, 2)
+
+
+# --- who is heard -------------------------------------------------------------------------------------------------
+
+
+def test_an_older_incarnation_and_a_message_for_one_are_dropped() -> None:
+    alone = Alone()
+    alone.sent()
+    before = alone.state
+    for sender, receiver in ((WorkerRef("d1", 0), ME), (D1, WorkerRef("p", 0))):
+        (dropped,) = alone.tell(Envelope(sender, receiver, Ack(ROOM)))
+        assert isinstance(dropped, Dropped)
+    assert alone.state is before
+
+
+def test_a_cell_of_the_table_can_be_replaced() -> None:
+    def eager(_: Decisions, s: PrefillState, m: Ack) -> prefill.Step:
+        return s, (StopCompute(m.room),)
+
+    alone = Alone(decisions=Decisions(cells={("prefill", "computing", Ack): eager}))
+    alone.computing()
+    assert alone.hears(D1, Ack(ROOM)) == (StopCompute(ROOM),)

@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 READY := .venv/.installed
 
-.PHONY: help setup verify test test-slow lint format bench docs clean
+.PHONY: help setup verify test test-slow mutation explore lint format bench docs matrix clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*##/\t/' | expand -t 12
@@ -27,6 +27,12 @@ test: setup ## the test suite, under five minutes on two cores
 test-slow: setup ## what needs minutes: token parity, detection power
 	$(BIN)/python -m pytest -m slow $(ARGS)
 
+mutation: setup ## break pool/ and protocol/ in 2,000 ways and see that a test notices; goes on where it was stopped
+	@nice -n 19 $(BIN)/python -m tests.mutation $(ARGS)
+
+explore: setup ## search the protocol in every short world, about a minute
+	@$(BIN)/pagefence explore $(ARGS)
+
 lint: $(READY) ## ruff and mypy
 	$(BIN)/ruff check src tests bench
 	$(BIN)/ruff format --check src tests bench
@@ -41,6 +47,11 @@ bench: $(READY) ## measured tables: what digests, zeroing, frames and one-sided 
 
 docs: $(READY) ## regenerate the generated pages
 	$(BIN)/python -m pagefence.protocol.table > docs/reference/protocol.md
+	$(BIN)/pagefence lab traces docs/reference
+
+matrix: setup ## every fault against every detector, the real engine too: about an hour; goes on where it was stopped
+	$(BIN)/pagefence lab matrix --engine --results docs/reference/matrix.json \
+	  --markdown docs/reference/matrix.md --svg docs/reference/matrix.svg $(ARGS)
 
 clean: ## remove what these targets made here
 	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .hypothesis

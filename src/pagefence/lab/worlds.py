@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from pagefence.lab.fault import SMALL
-from pagefence.sim.bounds import Ask, Bounds
+from pagefence.sim.bounds import Ask, Bounds, Budget
 
 # The incident's: prefill holds half of what is advertised, decode twice as much.
 INCIDENT: Mapping[str, Any] = {"context": 2048, "prefill_pool_tokens": 1024, "decode_pool_tokens": 4096}
@@ -24,4 +24,13 @@ CACHED = Bounds(
     decode_pages=2,
     context=4,
     prefix_cache=True,
+)
+# Prefill has room for both prompts and decode for one request: the second is let what the first gives back.
+LATE = Bounds(
+    "late writes",
+    (Ask("a", 2), Ask("b", 2)),
+    prefill_pages=2,
+    decode_pages=2,
+    context=4,
+    budget=Budget(hang_up=1),
 )

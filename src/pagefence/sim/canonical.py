@@ -125,14 +125,16 @@ class Canon:
         return (kind.__name__, *shape), refs
 
     def _pool(self, pool: PagePool, home: WorkerRef | None) -> Shape:
-        """The free list is in the order of `_places`; which page is where is told by the memory's shape."""
-        free = () if self.symmetry else pool.free
+        """The free list by its pages, like every list of them: a broken pool may name one twice."""
+        free = tuple((home, index, pool.generations[index]) for index in pool.free)
         named = _joined([self._shape(getattr(pool, name), home) for name in _fields(PagePool) if name not in _POOL])
-        return (len(pool.free), free, named[0]), named[1]
+        return (len(free), named[0]), free + named[1]
 
 
-# What a MAC is follows from the rest of the receipt; memory and pages of a process are told by `_memory`.
+# What a MAC is follows from the rest of the receipt; an error's words may name a page, and no machine reads them;
+# memory and pages of a process are told by `_memory`.
 _SKIPPED = {
+    "ErrorInfo": ("message",),
     "Receipt": ("mac",),
     "PrefillProcess": ("source",),
     "DecodeProcess": ("memory",),
@@ -173,6 +175,7 @@ def _places(pool: PagePool) -> dict[int, int]:
     order = dict.fromkeys(pool.free)
     for _, lease in sorted(pool.leases.items(), key=_by_key):
         order.update(dict.fromkeys(ref.index for ref in lease.pages))
+    order.update(dict.fromkeys(pool.cache.pages[key].page.index for key in pool.cache.order))
     order.update(dict.fromkeys(range(len(pool.generations))))
     return {index: place for place, index in enumerate(order)}
 

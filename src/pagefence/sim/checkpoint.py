@@ -6,6 +6,8 @@ import io
 import os
 import pickle
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,41 +33,56 @@ class Checkpoint:
     about: str
 
     def load(self) -> tuple[Progress, dict[bytes, WorldState]] | None:
-        """What was saved, or None when there is no file. Raises BadCheckpoint."""
+        """What was saved, or None when there is no file. Raises BadCheckpoint, also where nothing can be saved."""
         if not self.path.exists():
+            with self._beside() as beside:
+                beside.touch()
             return None
         try:
-            said = _Reader(io.BytesIO(self.path.read_bytes())).load()
-            form, about, progress, states = said
+            form, about, progress, states = _Reader(io.BytesIO(self.path.read_bytes())).load()
+            if form != FORMAT:
+                raise ValueError(form)
+            if about == self.about:
+                progress.frontier = deque((key, 0) for key in states)
+                if not progress.known.keys() >= states.keys():
+                    raise ValueError("states that nobody reached")
         except OSError as error:
             raise BadCheckpoint(f"cannot read {self.path}: {error.strerror}") from None
         except Exception:
             raise BadCheckpoint(f"{self.path} is no checkpoint of a search; name another file") from None
-        if (form, about) != (FORMAT, self.about):
-            raise BadCheckpoint(f"{self.path} is about another search ({about}); name another file")
-        progress.frontier = deque((key, 0) for key in states)
+        if about != self.about:
+            raise BadCheckpoint(f"{self.path} is about another search, {str(about)[:60]!r}; name another file")
         return progress, states
 
     def save(self, progress: Progress, states: dict[bytes, WorldState]) -> None:
         """Write it whole or not at all. Raises BadCheckpoint."""
-        beside = self.path.with_name(f"{self.path.name}.{os.getpid()}.part")
-        try:
+        with self._beside() as beside:
             with beside.open("wb") as file:
                 pickle.dump((FORMAT, self.about, progress, states), file, 5)
             beside.replace(self.path)
+
+    @contextmanager
+    def _beside(self) -> Iterator[Path]:
+        beside = self.path.with_name(f"{self.path.name}.{os.getpid()}.part")
+        try:
+            yield beside
         except OSError as error:
-            beside.unlink(missing_ok=True)
             raise BadCheckpoint(f"cannot write {self.path}: {error.strerror}") from None
+        finally:
+            with suppress(OSError):
+                beside.unlink()
 
 
 class _Reader(pickle.Unpickler):
     """Reads states and nothing that could run: a checkpoint is data, whoever wrote it."""
 
     def find_class(self, module: str, name: str) -> Any:
+        if (module, name) in _PLAIN:
+            return super().find_class(module, name)
         ours = module.startswith(("pagefence.sim.", "pagefence.protocol.", "pagefence.pool."))
-        plain = (module, name) in _PLAIN
-        found = super().find_class(module, name) if ours or plain else None
-        if not isinstance(found, type) and (module, name) not in _PLAIN:
+        found = super().find_class(module, name) if ours else None
+        # Defined there: a name that a module only imports, or reaches through a dot, may be anything.
+        if not isinstance(found, type) or found.__module__ != module:
             raise pickle.UnpicklingError(f"{module}.{name} has no place in a checkpoint")
         return found
 

@@ -24,10 +24,15 @@ from pagefence.sim.replay import Fleet, Machine
 
 __all__ = ["BadRecordings", "Correspondence", "IllegalStep", "check_recordings", "describe"]
 
+SHOWN = 400  # characters of a value in a message
+
 
 @dataclass(frozen=True, slots=True)
 class IllegalStep:
-    """The first step that the model does not have. `step` counts from 1 in its file; 0: the recordings as a whole."""
+    """The first step that the model does not have. `step` counts from 1 in its file; 0: the recordings as a whole.
+
+    `expected` and `found` may hold prompts; as a string it is cut short.
+    """
 
     file: str
     step: int
@@ -36,7 +41,9 @@ class IllegalStep:
     found: str
 
     def __str__(self) -> str:
-        return f"{self.file}, step {self.step}: {self.what}: expected {self.expected}, found {self.found}"
+        return (
+            f"{self.file}, step {self.step}: {self.what}: expected {_short(self.expected)}, found {_short(self.found)}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +194,10 @@ def describe(correspondence: Correspondence) -> str:
         ("the fleet", rest),
     )
     return "\n".join([said, *(f"  {name}: {text}" for name, text in lines)])
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]} ... ({len(text)} characters)"
 
 
 def _listed(counts: Mapping[str, int]) -> str:

@@ -17,6 +17,7 @@ from pagefence.protocol.invariants import Violation
 from pagefence.sim.canonical import Canon
 from pagefence.sim.checkpoint import Checkpoint
 from pagefence.sim.crew import Crew, Expanded
+from pagefence.sim.interrupts import put_off
 from pagefence.sim.menu import all_moves
 from pagefence.sim.moves import Move
 from pagefence.sim.state import WorldState
@@ -94,19 +95,17 @@ def explore(
     p, states = (checkpoint.load() if checkpoint else None) or _begin(world)
     started, before = time.monotonic(), p.seconds
     found: Found | None = None
-    with Crew(world, search, states) as crew:
+    with put_off() as interrupted, Crew(world, search, states) as crew:
         p.frontier = deque((key, crew.keeper(i)) for i, (key, _) in enumerate(p.frontier))
-        try:
-            while p.frontier and found is None and not _spent(p, search):
-                batch = _take(p, search)
-                for (key, keeper), expanded in zip(batch, crew.expand(batch), strict=True):
-                    found = found or _merge(world, p, key, keeper, expanded, crew)
-                p.seconds = before + time.monotonic() - started
-                if tell is not None:
-                    tell(p)
-        finally:
-            if checkpoint is not None and p.frontier and found is None:
-                checkpoint.save(p, crew.states(p.frontier))
+        while p.frontier and found is None and not _spent(p, search) and not interrupted():
+            batch = _take(p, search)
+            for (key, keeper), expanded in zip(batch, crew.expand(batch), strict=True):
+                found = found or _merge(world, p, key, keeper, expanded, crew)
+            p.seconds = before + time.monotonic() - started
+            if tell is not None:
+                tell(p)
+        if checkpoint is not None and p.frontier and found is None:
+            checkpoint.save(p, crew.states(p.frontier))
     complete = not p.frontier and found is None
     if complete and "I5" in world.watched and not world.only_harm:
         found = _never_rests(world, p)

@@ -46,7 +46,6 @@ def summary(explored: Sequence[Explored]) -> Table:
     """One row per world."""
     table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="dim")
     table.add_column("world", no_wrap=True)
-    table.add_column("what may go wrong", overflow="fold", ratio=1)
     for name in ("states", "raw seen", "moves", "seconds", "states/s", "MiB"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("rules", no_wrap=True)
@@ -55,7 +54,7 @@ def summary(explored: Sequence[Explored]) -> Table:
         colour = {"HOLDS": "green", "VIOLATION": "red"}.get(one.verdict, "yellow")
         figures = (len(p.known), len(p.raw), p.transitions, round(p.seconds, 1), round(rate(p)), mib(one.result))
         cells = [f"{figure:,}" for figure in figures]
-        table.add_row(one.bounds.name, one.about, *cells, f"[{colour}]{one.verdict}[/]")
+        table.add_row(one.bounds.name, *cells, f"[{colour}]{one.verdict}[/]")
     return table
 
 

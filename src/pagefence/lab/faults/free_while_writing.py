@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pagefence.lab.fault import Fault
+from pagefence.lab.worlds import LATE
 from pagefence.protocol.decisions import Decisions
 from pagefence.protocol.decode import Step, abort
 from pagefence.protocol.decode_state import DecodeState, Phase
@@ -28,5 +29,6 @@ FAULT = Fault(
     reference="sgl-project/sglang #24527, #27372, #32564, #35049",
     rules=("I2", "I1"),
     override=lambda d: replace(d, cells={**d.cells, ("decode", Phase.RESERVED, Abort): released_at_once}),
+    bounds=LATE,
     hidden_by=("handoff-check", "page-frames"),
 )

@@ -14,9 +14,8 @@ from pagefence.sim.bounds import Ask
 def stored_as_if_whole(d: Decisions, s: PrefillState, m: Abort) -> Step:
     """A prompt's pages go into the prefix cache by a store that was queued for all of them when it was admitted.
 
-    Then the prompt is preempted and its pages are given up, but the store goes on: it files pages that were never
-    computed, with what an earlier prompt left in them, under the key of this one. The key is right and the bytes are
-    wrong, and the next prompt that begins alike attends over them.
+    When the prompt is preempted the store goes on: under this prompt's key it files pages that were never computed,
+    with what an earlier prompt left in them. The next prompt that begins alike attends over them.
     """
     request = s.requests[m.room]
     tokens = request.admitted.tokens
@@ -31,11 +30,6 @@ FAULT = Fault(
     reference="vllm-project/vllm #52360",
     rules=("I1", "I7"),
     override=lambda d: replace(d, cells={**d.cells, ("prefill", Phase.COMPUTING, Abort): stored_as_if_whole}),
-    bounds=replace(
-        SMALL,
-        name="a preempted prefix is asked for again",
-        asks=(Ask("a", 3, 1, prefix=2), Ask("a", 3, 1, prefix=2)),
-        prefix_cache=True,
-    ),
+    bounds=replace(SMALL, name="a prefix is asked for again", asks=(Ask("a", 3, 1, prefix=2),) * 2, prefix_cache=True),
     hidden_by=("zero-on-lease",),
 )

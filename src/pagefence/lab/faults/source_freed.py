@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pagefence.lab.fault import Fault
+from pagefence.lab.worlds import LATE
 from pagefence.protocol import prefill
 from pagefence.protocol.decisions import Decisions
 from pagefence.protocol.messages import Abort
@@ -14,8 +15,8 @@ from pagefence.protocol.prefill import Phase, PrefillState, Step
 def flight_is_forgotten(d: Decisions, s: PrefillState, m: Abort) -> Step:
     """An abort ends the forward passes, and with them, it is thought, everything that the request was doing.
 
-    A transfer that was launched goes on reading its source. The pages are given back and say so to decode as well;
-    the next prompt computes into them, and the transfer carries that prompt's keys and values under this one's name.
+    A transfer that was launched goes on reading its source, whose pages are given back; decode is told that nothing is
+    in flight. The next prompt computes into them, and the transfer carries its keys and values under this one's name.
     """
     request = s.requests[m.room]
     forgotten = replace(request, landed=request.launched)
@@ -29,6 +30,7 @@ FAULT = Fault(
     reference="sgl-project/sglang #38961, vllm-project/vllm #21570, ai-dynamo/dynamo #826",
     rules=("I1",),
     override=lambda d: replace(d, cells={**d.cells, ("prefill", Phase.COMPUTING, Abort): flight_is_forgotten}),
+    bounds=LATE,
     not_in_engine="its writes are synchronous: prefill looks at an abort only when none is in flight",
     hidden_by=("handoff-check", "page-frames"),
 )

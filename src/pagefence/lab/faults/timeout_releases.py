@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pagefence.lab.fault import SMALL, Fault
+from pagefence.lab.fault import Fault
+from pagefence.lab.worlds import LATE
 from pagefence.protocol.decisions import Decisions
 from pagefence.protocol.decode import Step, drain_timer, prefill_is_drained
 from pagefence.protocol.decode_state import DecodeState, Phase
@@ -18,7 +19,9 @@ def long_enough(d: Decisions, s: DecodeState, m: Timer) -> Step:
     Whoever has been silent for so long, it is thought, writes no more. A slow link, a stopped process or a queue that
     is full says otherwise: the write lands later, in pages that were let again.
     """
-    return prefill_is_drained(d, s, Drained(m.room)) if m.kind == "drain" else drain_timer(d, s, m)
+    if m.kind != "drain" or s.requests[m.room].distrusted:
+        return drain_timer(d, s, m)
+    return prefill_is_drained(d, s, Drained(m.room))
 
 
 FAULT = Fault(
@@ -28,6 +31,6 @@ FAULT = Fault(
     reference="sgl-project/sglang #35049 (a fall-back after 30 s)",
     rules=("I2",),
     override=lambda d: replace(d, cells={**d.cells, ("decode", Phase.QUARANTINED, Timer): long_enough}),
-    bounds=replace(SMALL, name="a timer is early", budget=Budget(hang_up=1, early=1)),
+    bounds=replace(LATE, name="a timer is early", budget=Budget(hang_up=1, early=1)),
     hidden_by=("handoff-check", "page-frames"),
 )

@@ -7,7 +7,7 @@ property, and cannot be enabled or disabled by anything: it is an ample set of i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,14 +26,34 @@ _TABLES: Mapping[str, Mapping[Any, Mapping[type, Any]]] = {
 }
 
 
-def without_the_dead(state: WorldState, names: Names, cells: Cells) -> WorldState:
-    """The state after every message and timer that can only be dropped was dropped."""
-    network = tuple(e for e in state.network if not _is_dead(state, e, names, cells))
+def without_the_dead(before: WorldState, state: WorldState, names: Names, cells: Cells) -> WorldState:
+    """The state after every message and timer that can only be dropped was dropped.
+
+    `before`: the reduced state from which one move led here. What was alive there still is, unless the machine that it
+    is for has taken a step.
+    """
+    moved = {name for name, was, now in _machines(names, before, state) if was is not now}
+    known = set(map(id, before.network))
+    network = tuple(
+        e
+        for e in state.network
+        if (id(e) in known and e.receiver.name not in moved) or not _is_dead(state, e, names, cells)
+    )
     echoes = tuple(e for e in state.echoes if not _is_dead(state, e, names, cells))
-    timers = frozenset(t for t in state.timers if not _never_acts(state, *t, names, cells))
+    timers = state.timers
+    if timers is not before.timers or moved:
+        old = before.timers
+        timers = frozenset(
+            t for t in timers if (t[0].name not in moved and t in old) or not _never_acts(state, *t, names, cells)
+        )
     if (len(network), len(echoes), len(timers)) == (len(state.network), len(state.echoes), len(state.timers)):
         return state
     return replace(state, network=network, echoes=echoes, timers=timers)
+
+
+def _machines(names: Names, before: WorldState, state: WorldState) -> Iterator[tuple[str, object, object]]:
+    yield ROUTER.name, before.router, state.router
+    yield from zip(names, before.processes, state.processes, strict=True)
 
 
 def _is_dead(state: WorldState, envelope: Envelope, names: Names, cells: Cells) -> bool:

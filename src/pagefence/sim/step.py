@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 from pagefence.pool.pages import PagePool, PoolError
@@ -104,7 +105,12 @@ def delivery(kind: Any, envelope: Envelope, state: WorldState) -> Move:
     body = envelope.body
     about = body.index if isinstance(body, Tokens) else getattr(body, "worker", None)
     what = type(body).__name__ if about is None else f"{type(body).__name__} {about}"
-    return Move(kind, f"{envelope.sender}>{envelope.receiver}", what, ticket)
+    return Move(kind, _channel(envelope.sender, envelope.receiver), what, ticket)
+
+
+@lru_cache(10_000)
+def _channel(sender: WorkerRef, receiver: WorkerRef) -> str:
+    return f"{sender}>{receiver}"
 
 
 def apply(world: World, state: WorldState, move: Move) -> Outcome:
@@ -115,7 +121,7 @@ def apply(world: World, state: WorldState, move: Move) -> Outcome:
         world.below(scene, move)
     after = scene.state()
     if world.reduced:
-        after = without_the_dead(after, world.names, world.decisions.cells)
+        after = without_the_dead(state, after, world.names, world.decisions.cells)
     return Outcome(after, tuple(scene.sometimes), tuple(scene.effects), scene.delivered)
 
 

@@ -9,8 +9,14 @@ from typing import Any
 from pagefence.lab.fault import SMALL
 from pagefence.sim.bounds import Ask, Bounds, Budget
 
-# The incident's: prefill holds half of what is advertised, decode twice as much.
-INCIDENT: Mapping[str, Any] = {"context": 2048, "prefill_pool_tokens": 1024, "decode_pool_tokens": 4096}
+# The incident's: prefill holds half of what is advertised, decode twice as much. No prefix cache: the page that a
+# placeholder gets is then one that was used a moment ago, as in a pool under load.
+INCIDENT: Mapping[str, Any] = {
+    "context": 2048,
+    "prefill_pool_tokens": 1024,
+    "decode_pool_tokens": 4096,
+    "prefix_cache": False,
+}
 SHORT_PREFILL = replace(
     SMALL, name="short prefill", asks=(Ask("a", 4), Ask("b", 6)), prefill_pages=2, decode_pages=4, context=8
 )

@@ -80,11 +80,8 @@ class Stage:
 
     def land(self, room: Room) -> None:
         """All writes in flight land."""
-        for write in [write for write in self.p.writes if write.reservation.room == room]:
-            self.p.writes.remove(write)
-            self.d.check_landing(write)
-            for ref, cell in write.cells():
-                self.d.memory.put(ref, cell)
+        for write in [write for write in self.p.writes if write.room == room]:
+            self.d.receive(write, self.p.now.source)
             self.tell(self.p, self.p.landed(write))
 
     def verify(self, room: Room) -> None:

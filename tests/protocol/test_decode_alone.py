@@ -160,6 +160,7 @@ def test_rows_run_out_before_pages_do() -> None:
     assert alone.counts() == (9, 3, 0)
     # The row comes free with the quarantine, though the pages do not.
     alone.hears(ROUTER, abort(ROOMS[0]))
+    assert [body.room for body in alone.to_router() if isinstance(body, Reservation)] == [ROOMS[1]]
     assert alone.waiting() == []
     assert alone.counts() == (6, 3, 3)
 
@@ -346,6 +347,14 @@ def test_a_foreign_frame_suspects_every_writer_and_a_blank_one_its_own(foreign: 
     assert alone.state.requests[ROOM].distrusted == foreign
 
 
+def test_a_room_whose_frames_are_broken_is_failed_and_stopped_before_prefill_is_asked_to_drain() -> None:
+    alone = Alone()
+    alone.decoding()
+    failed, *rest = frame_broken(alone, foreign=False)
+    assert isinstance(failed, Send)
+    assert rest == [Stop(ROOM), Send(P1, abort(ROOM)), SetTimer(ROOM, "drain", 3.0)]
+
+
 def test_a_suspect_among_many_is_cleared_by_its_death_alone() -> None:
     alone = Alone()
     alone.decoding()
@@ -421,6 +430,15 @@ def test_the_drain_timer_reminds_once_then_asks_for_the_recycling_of_all_who_are
     recycle = tuple(Send(ROUTER, Recycle(worker, "owes a drain and is silent")) for worker in (P1, P2))
     for _ in range(2):
         assert alone.tell(Timer(ROOM, "drain")) == (*recycle, again)
+
+
+def test_a_holder_that_is_no_process_cannot_be_recycled() -> None:
+    alone = Alone()
+    alone.quarantined()
+    alone.state = replace(alone.state, pool=alone.state.pool.hold(ROOM, frozenset({"a reader in this process"})))
+    alone.tell(Timer(ROOM, "drain"))
+    alone.tell(Timer(ROOM, "drain"))
+    assert [body.worker for body in alone.to_router() if isinstance(body, Recycle)] == [P1]
 
 
 def test_a_receipt_that_comes_too_late_is_answered_with_another_request_to_drain() -> None:

@@ -11,8 +11,8 @@ from pagefence.pool.pages import PageRef
 from pagefence.protocol import handoff
 from pagefence.protocol.effects import Begin, Run
 from pagefence.protocol.messages import Ack, Drained, Envelope, PeerUp, Receipt, WorkerRef
+from pagefence.sim.memory import Cell
 
-from .memory import Cell
 from .processes import KEY
 from .stage import ROUTER, Stage, only_dropped
 
@@ -59,7 +59,7 @@ FORGERIES = [
     pytest.param(sealed(tokens=7), "prompt tokens: reserved 8, received 7", id="fewer tokens"),
     pytest.param(sealed(tokens=9), "prompt tokens: reserved 8, received 9", id="more tokens"),
     pytest.param(one_page, "prompt tokens: reserved 8, received 1", id="a placeholder"),
-    pytest.param(sealed(layers=3), "layers: reserved 2, received 3", id="layers"),
+    pytest.param(sealed(layers=3), "layers: reserved 1, received 3", id="layers"),
     pytest.param(sealed(pages=()), "number of pages: reserved 2, received 0", id="no pages"),
     pytest.param(other_pages, "pages: reserved", id="pages in another order"),
     pytest.param(old_generation, "pages: reserved", id="generation"),
@@ -97,9 +97,9 @@ def test_bytes_that_are_not_the_receipts_are_refused(found: str) -> None:
     stage = Stage()
     room = stage.verifying(prompt=8)
     page = stage.d.verifying[room][1]
-    lies = stage.d.memory.read(page)
+    lies = stage.d.read(page)
     tokens = {"nothing": (), "permuted": lies.tokens[::-1], "another's": (900, 901, 902, 903)}[found]
-    stage.d.memory.put(page, Cell(room, page.generation, tokens))
+    stage.d.put(page, Cell(room, page.generation, tokens))
     stage.verify(room)
     assert stage.d.is_quarantined(room)
     stage.at_rest()

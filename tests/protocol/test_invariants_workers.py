@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from pagefence.pool.admitted import Admitted
+from pagefence.pool.pages import Lease, PagePool
 from pagefence.pool.slots import Handle
 from pagefence.protocol import prefill
 from pagefence.protocol.decode_state import DecodeState, Request
@@ -153,10 +154,37 @@ def test_pages_are_in_quarantine_exactly_while_their_room_is(phase: str) -> None
     )
 
 
+def cached(pool: PagePool, tenant: str, text: tuple[int, ...]) -> PagePool:
+    """The pool after a request of this tenant whose pages stayed."""
+    pool, _ = pool.lease(Admitted("earlier", tenant, len(text), text))
+    return pool.fill("earlier", len(text)).release("earlier", text)
+
+
 def test_decode_shares_no_page() -> None:
-    s, room, _ = decode_in("reserved")
-    with pytest.raises(Violation):
-        check_decode(with_lease(s, room, shared=1))
+    s, room, request = decode_in("reserved")
+    text = tuple(range(4))
+    pool = cached(PagePool.of(14, 4), "tenant0", text)
+    shared = pool.cached_prefix("tenant0", text)
+    pool, lease = pool.lease(request.admitted, frozenset({request.offer.prefill}), shared)
+    assert request.reservation is not None
+    sound = change(request.reservation, pages=lease.pages[:2])
+    wrong = replace(with_request(s, room, reservation=sound), pool=pool)
+    assert says(check_decode, wrong).startswith("I1 ownership: 7-0-n0: decode shares no page")
+
+
+def test_a_page_that_two_tenants_share_breaks_the_isolation_key_on_both_workers() -> None:
+    text = tuple(range(4))
+    pool = cached(PagePool.of(14, 4), "tenant0", text)
+    pool, _ = pool.lease(Admitted("another", "tenant1", 8), shared=pool.cached_prefix("tenant0", text))
+    assert says(check_decode, replace(decode_in("reserved")[0], pool=pool)).startswith("I7")
+    assert says(check_prefill, replace(prefill_in("computing")[0], pool=pool)).startswith("I7")
+
+
+def test_the_rows_themselves_are_checked() -> None:
+    s, _, _ = decode_in("reserved")
+    occupied = replace(s.slots.slots[-1], generation=1)
+    with pytest.raises(AssertionError):
+        check_decode(replace(s, slots=replace(s.slots, slots=(*s.slots.slots[:-1], occupied))))
 
 
 def test_who_holds_pages_has_a_reservation() -> None:
@@ -258,7 +286,8 @@ def test_a_receipt_goes_out_after_the_last_landing() -> None:
 def test_the_receipt_says_what_was_computed_and_what_was_cached() -> None:
     s, room, request = prefill_in("sent")
     assert request.receipt is not None
-    for wrong in (change(request.receipt, cached=4), change(request.receipt, tokens=7)):
+    receipt = request.receipt
+    for wrong in (change(receipt, cached=4), change(receipt, tokens=7), change(receipt, cached=4, tokens=12)):
         assert says(check_prefill, with_prompt(s, room, receipt=wrong)).startswith(
             "I6 conservation: 7-0-n0: 8 computed"
         )
@@ -270,6 +299,17 @@ def test_source_pages_are_the_tenants_own_and_filled_as_far_as_computed() -> Non
     assert says(check_prefill, with_prompt(s, room, start=foreign)).startswith("I7")
     assert says(check_prefill, with_lease(s, room, filled=7)).startswith("I1 ownership: 7-0-n0: filled 7, computed 8")
     assert says(check_prefill, with_prompt(s, room, cached=4)).startswith("I6 conservation: 7-0-n0: 4 cached")
+
+
+def test_something_of_every_prompt_is_computed() -> None:
+    s, room, request = prefill_in("computing")
+    text = request.admitted.token_ids
+    pool = cached(PagePool.of(9, 4), "tenant0", text)
+    pages = tuple(page.page for page in pool.cached_prefix("tenant0", text))
+    lease = Lease(room, "tenant0", pages, filled=8, holders=frozenset({request.decode}), shared=2)
+    pool = replace(pool, leases=pool.leases.set(room, lease))
+    wrong = replace(with_prompt(s, room, cached=8, computed=8), pool=pool)
+    assert says(check_prefill, wrong).startswith("I6 conservation: 7-0-n0: the whole prompt")
 
 
 # --- rest ---------------------------------------------------------------------------------------------------------
@@ -284,6 +324,7 @@ def test_nothing_is_at_rest_while_a_page_a_row_or_a_place_in_a_queue_is_held() -
     for wrong in (
         replace(d, slots=slots),
         replace(d, slots=slots.fill(row, STRANGER)),
+        replace(d, slots=slots.fill(row, STRANGER).reserve()[0]),
         replace(d, pool=pool),
         replace(d, pool=pool.quarantine("x")),
         replace(d, waiting=(STRANGER,)),

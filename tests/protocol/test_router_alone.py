@@ -114,6 +114,14 @@ def test_a_death_is_told_to_everybody_who_lives() -> None:
     assert set(alone.state.workers) == {"p2", "d1"}
 
 
+def test_news_goes_out_in_the_order_of_the_names_so_that_a_run_can_be_repeated() -> None:
+    prefills = [WorkerRef(f"p{i}", 1) for i in range(9)]
+    alone = Alone(*reversed(prefills))
+    told = [*prefills, *(D1 for _ in prefills)]
+    assert [effect.to for effect in alone.tell(up(D1)) if isinstance(effect, Send)] == told
+    assert [effect.to for effect in alone.tell(WorkerGone(D1)) if isinstance(effect, Send)] == prefills
+
+
 def test_the_death_of_an_older_incarnation_leaves_its_successor_in_its_place() -> None:
     alone = Alone(WorkerRef("p1", 2), D1)
     alone.tell(WorkerGone(P1))

@@ -1,0 +1,38 @@
+"""Worlds that are searched in a second or so, and searches of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+from pagefence.lab import faults
+from pagefence.sim.bounds import Ask, Budget
+from pagefence.sim.explorer import Order, Result, Search, explore
+from pagefence.sim.step import World
+from pagefence.sim.worlds import WORLDS
+
+HANG_UPS = WORLDS["hang-ups"].bounds
+_LEAST = replace(HANG_UPS, prefill_pages=2, decode_pages=2, context=4)
+# 269 and 82 states.
+ONE_CRASH = replace(_LEAST, name="one crash", asks=(Ask("a", 2, 1),), budget=Budget(crash=1))
+ALONE = replace(ONE_CRASH, name="alone", budget=Budget(hang_up=1))
+# Everything at once, for random walks.
+ALL = replace(WORLDS["cache"].bounds, name="all", budget=Budget(*(1,) * len(Budget())))
+
+
+@cache
+def searched(world: str, cores: int = 1, reduced: bool = True) -> Result:
+    """A whole search, breadth first, of one of the worlds above."""
+    bounds = next(bounds for bounds in (HANG_UPS, ONE_CRASH, ALONE) if bounds.name == world)
+    return explore(World(bounds, reduced=reduced), Search(cores=cores))
+
+
+@cache
+def hunted(fault: str, order: Order = "breadth", reduced: bool = True) -> Result:
+    """A search for a fault in its own world, with the guards that would hide it left out."""
+    return explore(faulty(fault, reduced), Search(order, cores=1, most_states=20_000))
+
+
+def faulty(fault: str, reduced: bool = True) -> World:
+    """The world of a fault."""
+    return replace(faults.find(fault).small_world("off"), reduced=reduced)

@@ -15,7 +15,7 @@ from pagefence.lab import faults
 from pagefence.lab.randomly import Seeds, play_seeds
 from pagefence.mistakes import EXIT_INCONCLUSIVE, Mistake
 from pagefence.protocol.invariants import RULES
-from pagefence.sim.checkpoint import Checkpoint
+from pagefence.sim.checkpoint import Checkpoint, code_version
 from pagefence.sim.correspondence import check_recordings, describe
 from pagefence.sim.explorer import Progress, Search, explore, moves_of
 from pagefence.sim.moves import Move
@@ -98,12 +98,18 @@ def search_all(asked: Asked, search: Search, resume: Path | None) -> Answer:
     with Ticker(Console(stderr=True)) as ticker:
         for world, scenery in worlds:
             about = f"{world.bounds!r} {fault} {asked.in_force} {sorted(world.watched)} {world.reduced} {search.order}"
-            checkpoint = None if resume is None else Checkpoint(resume, about)
+            checkpoint = None if resume is None else Checkpoint(resume, f"{about} {code_version()}")
 
             def tell(p: Progress, name: str = world.bounds.name) -> None:
                 ticker(f"{name}: {len(p.known):,} states, {len(p.frontier):,} to go, {rate(p):,.0f}/s", p.expanded)
 
-            done.append(Explored(world.bounds, scenery.about, explore(world, search, tell, checkpoint), fault is None))
+            try:
+                result = explore(world, search, tell, checkpoint)
+            except KeyboardInterrupt:
+                kept = f"{resume} keeps what was done, the same command goes on" if resume else "--resume FILE keeps it"
+                ticker.say(f"stopped in {world.bounds.name}; {kept}")
+                raise
+            done.append(Explored(world.bounds, scenery.about, result, fault is None))
             if done[-1].result.found is not None:
                 break
     human.print(summary(done))

@@ -9,7 +9,7 @@ import pytest
 
 from pagefence.pool.pages import PageRef
 from pagefence.protocol import decode, errors, prefill, router
-from pagefence.protocol.decisions import Decisions
+from pagefence.protocol.decisions import GUARDS, Decisions
 from pagefence.protocol.effects import Effects
 from pagefence.protocol.messages import (
     Abort,
@@ -167,4 +167,9 @@ def test_a_message_for_another_machine_is_dropped() -> None:
 
 @pytest.mark.parametrize("machine", [router.Machine, prefill.Machine, decode.Machine])
 def test_a_machine_that_is_told_nothing_else_has_every_guard_up(machine: type[Any]) -> None:
-    assert machine().decisions == Decisions()
+    product = machine().decisions
+    assert product == Decisions()
+    assert product.zero_on_lease
+    assert product.check_frames
+    assert product.guards == GUARDS
+    assert not product.cells

@@ -30,7 +30,10 @@ class CouldNotStart(CouldNotAsk):
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What to start. With a fault the lab builds the world, pools included. `record`: a folder for recordings."""
+    """What to start. With a fault the lab builds the world, pools included. `record`: a folder for recordings.
+
+    `flags`: more of `pagefence serve`; settings of a fault's own world go before them.
+    """
 
     model: str | None = None
     context: int = 2048
@@ -40,6 +43,7 @@ class Recipe:
     start_timeout_s: float = 120.0
     ready_timeout_s: float = 60.0
     record: Path | None = None
+    flags: tuple[str, ...] = ()
 
     def command(self, announce: Path) -> list[str]:
         if self.fault is None:
@@ -51,7 +55,7 @@ class Recipe:
         if self.fault is None:
             command += ["--context", str(self.context), "--kv-pool-tokens", str(self.pool_tokens)]
         command += ["--record", str(self.record)] if self.record else []
-        return command + (["--model", self.model] if self.model else [])
+        return command + (["--model", self.model] if self.model else []) + list(self.flags)
 
     def scaled(self, context: int) -> Recipe:
         """The same with another context; the pool keeps its headroom of 1.25."""

@@ -14,9 +14,12 @@ from rich.console import Console
 from rich.table import Table
 
 from pagefence.lab import faults, matrix_views
+from pagefence.lab.exercise import exercise
+from pagefence.lab.exercised import Kind
 from pagefence.lab.explore import explore_command
 from pagefence.lab.fault import SMALL, Fault
 from pagefence.lab.matrix import COLUMNS, CONTROL, ENGINE, Mark, Results, Work, control, engine, quick
+from pagefence.lab.traces import write_page
 from pagefence.mistakes import EXIT_INCONCLUSIVE, Mistake
 from pagefence.sim.explorer import Search
 from pagefence.ticker import Ticker
@@ -62,17 +65,45 @@ def run_fault(
     random: Annotated[bool, typer.Option("--random", help="In the simulator instead of the explorer.")] = False,
     svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Draw the trace.")] = None,
     as_json_to: Annotated[str | None, typer.Option("--json", metavar="FILE", help="JSON; - for stdout.")] = None,
+    in_engine: Annotated[
+        bool, typer.Option("--engine", help="In the real engine: every answer is held against the right one.")
+    ] = False,
     cores: Cores = _CORES,
 ) -> None:
     """Play one fault in its small world and show the shortest way to a broken rule. Exit code 1: it was found.
 
-    The real engine takes the same names: pagefence verify --fault NAME --guards off
+    With --engine a real fleet is exercised by two tenants, half a minute and longer the first time.
+    The probes take the same names: pagefence verify --fault NAME --guards off
 
     Example: pagefence lab run free-while-writing --svg trace.svg
     """
     fault = faults.find(name)
     print(f"{fault.name}: {fault.summary}\n  {' '.join(fault.mechanism.split())}\n  {fault.reference}", file=sys.stderr)
+    if in_engine:
+        raise typer.Exit(_run_in_engine(fault, guards, as_json_to))
     explore_command(fault=name, guards=guards, random=random, svg=svg, as_json_to=as_json_to, cores=cores)
+
+
+def _run_in_engine(fault: Fault, guards: str, as_json_to: str | None) -> int:
+    """Exercise it, print what came of it. Exit codes: 0 all right, 1 it showed, 3 nothing was exercised."""
+    if fault.not_in_engine:
+        raise NotInEngine(f"{fault.name} cannot show in the real engine: {fault.not_in_engine}")
+    with Ticker(Console(stderr=True)) as ticker:
+        done = exercise(fault, guards, ticker)
+    human = Console(stderr=as_json_to == "-")
+    human.print(f"{done.told} (guards {guards}, {done.seconds:.0f} s)", highlight=False)
+    counted = ", ".join(f"{kind} {done[kind]}" for kind in Kind if done[kind])
+    human.print(f"  answers: {counted}; pages: {done.rest.about or 'all there'}", highlight=False)
+    for example in done.examples:
+        human.print(f"  {example}", highlight=False, markup=False)
+    said = json.dumps({"fault": fault.name, "guards": guards, **done.as_json()}, indent=2)
+    if as_json_to == "-":
+        print(said)
+    elif as_json_to is not None:
+        _write(Path(as_json_to), said)
+    if done.verdict == "nothing exercised":
+        return EXIT_INCONCLUSIVE
+    return EXIT_ALL_CAUGHT if done.verdict == "right" else EXIT_UNCAUGHT
 
 
 @lab_app.command("matrix")
@@ -117,6 +148,22 @@ def matrix(
     raise typer.Exit(_judge(kept, chosen, human))
 
 
+@lab_app.command("traces")
+def traces(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Gets faults.md and traces/NAME.svg.")],
+    cores: Cores = _CORES,
+) -> None:
+    """Write the page of faults with the shortest trace of each, as a table and as a picture.
+
+    Example: pagefence lab traces docs/reference
+    """
+    with Ticker(Console(stderr=True)) as ticker:
+        try:
+            write_page(folder, cores, ticker)
+        except OSError as error:
+            raise CannotWrite(f"cannot write to {folder}: {error.strerror}") from None
+
+
 def _control_work(cores: int) -> Iterable[Work]:
     yield CONTROL, "explorer", lambda: control(Fault(CONTROL, "", "", "", (), bounds=SMALL), Search(cores=cores))
 
@@ -138,6 +185,10 @@ def _judge(kept: Results, chosen: Mapping[str, Fault], human: Console) -> int:
     human.print(f"[green]every fault is caught[/] ({len(chosen)}), the control is silent", highlight=False)
     open_ = [c for c in COLUMNS if c not in ENGINE and any(kept.get(n, c).mark is Mark.NOT_RUN for n in chosen)]
     return EXIT_INCONCLUSIVE if open_ else EXIT_ALL_CAUGHT
+
+
+class NotInEngine(Mistake):
+    """The fault has no way to show there; the message says why."""
 
 
 class CannotWrite(Mistake):

@@ -19,6 +19,8 @@ from typing import Any
 
 import msgspec
 
+from pagefence.lab.exercise import NO_FAULT, exercise
+from pagefence.lab.exercised import Exercised, Kind
 from pagefence.lab.fault import Fault
 from pagefence.lab.guards import NONE
 from pagefence.lab.randomly import Seeds, play_seeds
@@ -29,9 +31,11 @@ from pagefence.sim.step import World
 from pagefence.sim.worlds import SOMETIMES
 
 SCHEMA_VERSION = 1
-CONTROL = "no fault"
+CONTROL = NO_FAULT
 NOT_BUILT = ("salt probe", "latency floor")
-ENGINE = ("gate", "boundary", "canary", "own recall", "engine, guards on")
+PROBES = ("gate", "boundary", "canary", "own recall")
+EXERCISES: Mapping[str, str] = {"exercise, guards off": "off", "exercise, guards on": "on"}
+ENGINE = (*PROBES, *EXERCISES)
 SEEDS, EVENTS, SECONDS = 200, 200, 60.0
 
 
@@ -205,19 +209,22 @@ def _simulated(name: str, fault: Fault, cores: int) -> Cell:
 
 
 def engine(faults: Mapping[str, Fault]) -> Iterator[Work]:
-    """The cells that a real fleet fills: two runs of `pagefence verify` per fault, minutes each."""
+    """The cells that a real fleet fills: a run of `pagefence verify` and two exercises per fault, minutes each."""
     for name, fault in faults.items():
-        off = _Verified(name, "off")
-        for column in ENGINE[:-1]:
+        off = _Verified(fault, "off")
+        for column in PROBES:
             yield name, column, _cell(_probed, fault, off, column)
-        yield name, ENGINE[-1], _cell(_on, fault, _Verified(name, "on"))
+        for column, guards in EXERCISES.items():
+            yield name, column, _cell(_exercise, fault, guards)
 
 
 class _Verified:
     """One run of `pagefence verify`, made when the first cell asks for it."""
 
-    def __init__(self, fault: str, guards: str) -> None:
-        self._arguments = ["--fault", fault, "--guards", guards] if fault != CONTROL else []
+    def __init__(self, fault: Fault, guards: str) -> None:
+        self._arguments = ["--fault", fault.name, "--guards", guards] if fault.name != CONTROL else []
+        if "headroom" in fault.world:  # what the fleet is held against is a part of its world
+            self._arguments += ["--headroom", str(fault.world["headroom"])]
         self._report: dict[str, Any] | None = None
 
     def report(self) -> dict[str, Any]:
@@ -236,18 +243,30 @@ class _Verified:
 def _probed(fault: Fault, verified: _Verified, column: str) -> Cell:
     if fault.not_in_engine:
         return Cell(Mark.CANNOT, fault.not_in_engine)
+    if fault.needs_hang_ups:
+        return Cell(Mark.CANNOT, "no probe hangs up")
     kinds = {"gate": ("FAIL",), "boundary": ("FAIL", "CORRUPT"), "canary": ("LEAK",), "own recall": ("CORRUPT",)}
     probe = "canary" if column == "own recall" else column
     found = [e for e in verified.report()["evidence"] if e["probe"] == probe and e["kind"] in kinds[column]]
     return Cell(Mark.CAUGHT, f"{found[0]['kind']}: {found[0]['check']}") if found else Cell(Mark.SILENT)
 
 
-def _on(fault: Fault, verified: _Verified) -> Cell:
-    """With every guard that the fault leaves standing: no foreign token may reach a client."""
+def _exercise(fault: Fault, guards: str) -> Cell:
     if fault.not_in_engine:
         return Cell(Mark.CANNOT, fault.not_in_engine)
-    report = verified.report()
-    if "LEAK" in report["verdicts"]:
-        return Cell(Mark.LEAKS, "LEAK")
-    stopped = sorted({e["guard"] for e in report["evidence"] if e["guard"]})
-    return Cell(Mark.HOLDS, ", ".join(stopped) if stopped else f"{report['verdict']}, no foreign word")
+    done = exercise(fault, guards, lambda _: None)
+    if done.verdict == "nothing exercised":
+        return Cell(Mark.VOID, done.verdict)
+    if fault.name == CONTROL:
+        return Cell(Mark.SILENT if done.all_right else Mark.OTHER, done.told)
+    return _shown(done) if guards == "off" else _held(done)
+
+
+def _shown(done: Exercised) -> Cell:
+    """Does the fault show from outside?"""
+    return Cell(Mark.SILENT if done.verdict == "right" else Mark.CAUGHT, done.told)
+
+
+def _held(done: Exercised) -> Cell:
+    """With every guard that the fault leaves standing: no foreign token may reach a client, nor a foreign cache."""
+    return Cell(Mark.LEAKS if done[Kind.WRONG] or done[Kind.BORROWED] else Mark.HOLDS, done.told)

@@ -35,4 +35,5 @@ FAULT = Fault(
     rules=("I9", "I5"),
     override=lambda d: replace(d, cells={**d.cells, ("router", ANY, ClientGone): aborted_by_prefix}),
     bounds=replace(PAIR, name="one of two hangs up", budget=Budget(hang_up=1)),
+    needs_hang_ups=True,
 )

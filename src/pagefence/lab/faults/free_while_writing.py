@@ -30,5 +30,6 @@ FAULT = Fault(
     rules=("I2", "I1"),
     override=lambda d: replace(d, cells={**d.cells, ("decode", Phase.RESERVED, Abort): released_at_once}),
     bounds=LATE,
+    needs_hang_ups=True,
     hidden_by=("handoff-check", "page-frames"),
 )

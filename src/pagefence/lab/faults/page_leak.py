@@ -30,4 +30,5 @@ FAULT = Fault(
     reference="sgl-project/sglang #18701, #18822",
     rules=("I6",),
     override=lambda d: replace(d, cells={**d.cells, ("decode", Phase.DECODING, Abort): a_page_forgotten}),
+    needs_hang_ups=True,
 )

@@ -31,5 +31,6 @@ FAULT = Fault(
     rules=("I1", "I7"),
     override=lambda d: replace(d, cells={**d.cells, ("prefill", Phase.COMPUTING, Abort): stored_as_if_whole}),
     bounds=replace(SMALL, name="a prefix is asked for again", asks=(Ask("a", 3, 1, prefix=2),) * 2, prefix_cache=True),
+    needs_hang_ups=True,
     hidden_by=("zero-on-lease",),
 )

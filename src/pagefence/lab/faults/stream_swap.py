@@ -36,4 +36,5 @@ FAULT = Fault(
     rules=("I10",),
     override=lambda d: replace(d, cells={**d.cells, ("router", Phase.OVER, Tokens): to_the_next_of_the_channel}),
     bounds=replace(PAIR, name="cancelled beside another", prefill_pages=1, budget=Budget(hang_up=1)),
+    needs_hang_ups=True,
 )

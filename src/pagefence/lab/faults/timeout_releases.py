@@ -32,5 +32,6 @@ FAULT = Fault(
     rules=("I2",),
     override=lambda d: replace(d, cells={**d.cells, ("decode", Phase.QUARANTINED, Timer): long_enough}),
     bounds=replace(LATE, name="a timer is early", budget=Budget(hang_up=1, early=1)),
+    needs_hang_ups=True,
     hidden_by=("handoff-check", "page-frames"),
 )

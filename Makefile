@@ -49,8 +49,8 @@ docs: $(READY) ## regenerate the generated pages
 	$(BIN)/python -m pagefence.protocol.table > docs/reference/protocol.md
 	$(BIN)/pagefence lab traces docs/reference
 
-matrix: setup ## every fault against every detector, the real engine too: about an hour; goes on where it was stopped
-	$(BIN)/pagefence lab matrix --engine --results docs/reference/matrix.json \
+matrix: setup ## every fault against every detector, the real engine too: over an hour; goes on where it was stopped
+	$(BIN)/pagefence lab matrix --engine --probes --results docs/reference/matrix.json \
 	  --markdown docs/reference/matrix.md --svg docs/reference/matrix.svg $(ARGS)
 
 clean: ## remove what these targets made here

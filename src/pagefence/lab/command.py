@@ -18,7 +18,7 @@ from pagefence.lab.exercise import exercise
 from pagefence.lab.exercised import Kind
 from pagefence.lab.explore import explore_command
 from pagefence.lab.fault import SMALL, Fault
-from pagefence.lab.matrix import COLUMNS, CONTROL, ENGINE, Mark, Results, Work, control, engine, quick
+from pagefence.lab.matrix import COLUMNS, CONTROL, ENGINE, Mark, Results, Work, control, exercised, probed, quick
 from pagefence.lab.traces import write_page
 from pagefence.mistakes import EXIT_INCONCLUSIVE, Mistake
 from pagefence.sim.explorer import Search
@@ -110,7 +110,10 @@ def _run_in_engine(fault: Fault, guards: str, as_json_to: str | None) -> int:
 def matrix(
     only: Annotated[list[str] | None, typer.Option("--fault", help="Only this fault; repeat for more.")] = None,
     with_engine: Annotated[
-        bool, typer.Option("--engine", help="Also the real engine: minutes per fault, guards off and on.")
+        bool, typer.Option("--engine", help="Also exercise the real engine, guards off and on: a minute per fault.")
+    ] = False,
+    with_probes: Annotated[
+        bool, typer.Option("--probes", help="Also `pagefence verify` of the real engine: two minutes per fault.")
     ] = False,
     results: Annotated[
         Path | None, typer.Option("--results", metavar="FILE", help="Keep finished cells here and go on from them.")
@@ -125,16 +128,20 @@ def matrix(
 ) -> None:
     """Run every fault against every detector. Exit codes: 0 all caught and the control silent, 1 not, 3 not all ran.
 
-    Without --engine explorer and simulator alone: a few minutes. Stop it when you like; --results keeps what is done.
+    Without --engine and --probes explorer and simulator alone: a few minutes. Stop it when you like: --results keeps
+    what is done.
 
-    Example: pagefence lab matrix --results matrix.json --engine
+    Example: pagefence lab matrix --results matrix.json --engine --probes
     """
     chosen = {name: faults.find(name) for name in only} if only else dict(faults.FAULTS)
     kept = Results.at(results)
     human = Console(stderr=as_json_to == "-")
     work = [*_control_work(cores), *quick(chosen, cores)]
+    control_row = {CONTROL: Fault(CONTROL, "", "", "", ())}
     if with_engine:
-        work += [*engine({CONTROL: Fault(CONTROL, "", "", "", ())}), *engine(chosen)]
+        work += [*exercised(control_row), *exercised(chosen)]
+    if with_probes:
+        work += [*probed(control_row), *probed(chosen)]
     _run(work, kept, again)
     names = [CONTROL, *chosen]
     human.print(matrix_views.terminal(kept, names))

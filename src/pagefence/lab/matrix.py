@@ -24,7 +24,7 @@ from pagefence.lab.exercised import Exercised, Kind
 from pagefence.lab.fault import Fault
 from pagefence.lab.guards import NONE
 from pagefence.lab.randomly import Seeds, play_seeds
-from pagefence.mistakes import Mistake
+from pagefence.mistakes import CouldNotAsk, Mistake
 from pagefence.protocol.decisions import GUARDS
 from pagefence.sim.explorer import Result, Search, explore
 from pagefence.sim.step import World
@@ -41,11 +41,12 @@ SEEDS, EVENTS, SECONDS = 200, 200, 60.0
 
 class Mark(StrEnum):
     """What a detector did with a fault. HOLDS: nothing foreign reaches a client under these guards, LEAKS: something
-    does; VOID: nothing was exercised."""
+    does; CORRUPT: a wrong token of nobody else's does; VOID: nothing was exercised."""
 
     CAUGHT = "caught"
     HOLDS = "holds"
     LEAKS = "leaks"
+    CORRUPT = "corrupt"
     SILENT = "silent"
     OTHER = "other reason"
     CANNOT = "cannot show"
@@ -208,14 +209,19 @@ def _simulated(name: str, fault: Fault, cores: int) -> Cell:
 # --- the real engine ----------------------------------------------------------------------------------------------
 
 
-def engine(faults: Mapping[str, Fault]) -> Iterator[Work]:
-    """The cells that a real fleet fills: a run of `pagefence verify` and two exercises per fault, minutes each."""
+def exercised(faults: Mapping[str, Fault]) -> Iterator[Work]:
+    """Two exercises of a real fleet per fault: half a minute each."""
+    for name, fault in faults.items():
+        for column, guards in EXERCISES.items():
+            yield name, column, _cell(_exercise, fault, guards)
+
+
+def probed(faults: Mapping[str, Fault]) -> Iterator[Work]:
+    """A run of `pagefence verify` per fault: two minutes each."""
     for name, fault in faults.items():
         off = _Verified(fault, "off")
         for column in PROBES:
             yield name, column, _cell(_probed, fault, off, column)
-        for column, guards in EXERCISES.items():
-            yield name, column, _cell(_exercise, fault, guards)
 
 
 class _Verified:
@@ -254,7 +260,10 @@ def _probed(fault: Fault, verified: _Verified, column: str) -> Cell:
 def _exercise(fault: Fault, guards: str) -> Cell:
     if fault.not_in_engine:
         return Cell(Mark.CANNOT, fault.not_in_engine)
-    done = exercise(fault, guards, lambda _: None)
+    try:
+        done = exercise(fault, guards, lambda _: None)
+    except CouldNotAsk as error:
+        return Cell(Mark.VOID, str(error).splitlines()[0][:120])
     if done.verdict == "nothing exercised":
         return Cell(Mark.VOID, done.verdict)
     if fault.name == CONTROL:
@@ -269,4 +278,6 @@ def _shown(done: Exercised) -> Cell:
 
 def _held(done: Exercised) -> Cell:
     """With every guard that the fault leaves standing: no foreign token may reach a client, nor a foreign cache."""
-    return Cell(Mark.LEAKS if done[Kind.WRONG] or done[Kind.BORROWED] else Mark.HOLDS, done.told)
+    if done.foreign or done[Kind.BORROWED]:
+        return Cell(Mark.LEAKS, done.told)
+    return Cell(Mark.CORRUPT if done[Kind.WRONG] else Mark.HOLDS, done.told)

@@ -14,6 +14,7 @@ SIGNS: dict[Mark, str] = {
     Mark.CAUGHT: "X",
     Mark.HOLDS: "#",
     Mark.LEAKS: "!",
+    Mark.CORRUPT: "c",
     Mark.SILENT: ".",
     Mark.OTHER: "o",
     Mark.CANNOT: "-",
@@ -23,13 +24,22 @@ SIGNS: dict[Mark, str] = {
 }
 KEY = (
     "X caught for its own reason   o for another   . silent   # with these guards nothing foreign reaches a client   "
-    "! something does   - cannot show there   n not built yet   ? nothing was exercised   (blank) not run"
+    "! something does   c a wrong token does, nobody else's   - cannot show there   n not built yet   "
+    "? nothing was exercised   (blank) not run"
 )
-_COLOURS = {Mark.CAUGHT: "green", Mark.HOLDS: "blue", Mark.LEAKS: "red", Mark.OTHER: "yellow", Mark.VOID: "red"}
+_COLOURS = {
+    Mark.CAUGHT: "green",
+    Mark.HOLDS: "blue",
+    Mark.LEAKS: "red",
+    Mark.CORRUPT: "yellow",
+    Mark.OTHER: "yellow",
+    Mark.VOID: "red",
+}
 _FILLS: dict[Mark, str] = {
     Mark.CAUGHT: "#2e9e5b",
     Mark.HOLDS: "#3b78c3",
     Mark.LEAKS: "#d9663d",
+    Mark.CORRUPT: "#e0b04a",
     Mark.SILENT: "#e7eaee",
     Mark.OTHER: "#d9a520",
     Mark.CANNOT: "#f6f7f9",
@@ -61,7 +71,7 @@ def markdown(results: Results, names: Sequence[str]) -> str:
     lines = [
         "# Fault by detector",
         "",
-        "Produced by `make matrix` (`pagefence lab matrix --engine`). Do not edit.",
+        "Produced by `make matrix` (`pagefence lab matrix --engine --probes`). Do not edit.",
         "",
         f"{KEY}.",
         "",

@@ -22,7 +22,7 @@ verify: setup ## prove the embedded fleet (ARGS="--fault stub-transfer --guards 
 	@$(BIN)/pagefence verify $(ARGS)
 
 test: setup ## the test suite, under five minutes on two cores
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
 
 test-slow: setup ## what needs minutes: token parity, detection power
 	$(BIN)/python -m pytest -m slow $(ARGS)

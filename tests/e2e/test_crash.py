@@ -16,7 +16,7 @@ import pytest
 from tests.e2e.fleets import MODEL, Fleet, complete, serving
 
 STREAMS = 8
-NEW_TOKENS = 64
+NEW_TOKENS = 40
 
 
 @dataclass(frozen=True, slots=True)

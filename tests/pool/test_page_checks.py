@@ -10,7 +10,15 @@ import pytest
 
 from pagefence.pool.admitted import Admitted
 from pagefence.pool.lease import Lease
-from pagefence.pool.pages import ConservationBroken, IsolationBroken, NoLease, PagePool, PageRef, StillReachable
+from pagefence.pool.pages import (
+    ConservationBroken,
+    IsolationBroken,
+    NoLease,
+    PagePool,
+    PageRef,
+    StalePage,
+    StillReachable,
+)
 from pagefence.pool.prefix import EMPTY, CachedPage, chain_key, same_content
 
 PAGE = 4
@@ -81,6 +89,12 @@ def test_every_fault_is_seen_and_named(spoil: Callable[[PagePool], PagePool], sa
 def test_a_page_shared_across_tenants_is_no_matter_of_counting() -> None:
     with pytest.raises(IsolationBroken, match="shared by reader of another isolation key"):
         with_lease(in_use(), "reader", isolation_key="another").check()
+
+
+def test_a_lease_cannot_end_a_tenancy_that_is_not_its_own() -> None:
+    pool = other_generation(in_use(), 2).drained("owner", "writer")
+    with pytest.raises(StalePage):
+        pool.release("owner")
 
 
 def test_holders_come_and_go_one_by_one_and_only_for_their_owner() -> None:

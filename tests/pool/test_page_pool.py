@@ -115,6 +115,20 @@ def test_a_page_is_live_only_during_its_own_tenancy() -> None:
             pool.require_live(nowhere)
 
 
+def test_a_page_just_past_the_last_one_is_not_live() -> None:
+    pool, _ = PagePool.of(2, PAGE).lease(ask("a", 8))
+    with pytest.raises(StalePage):
+        pool.require_live(PageRef(2, 1))
+
+
+def test_a_free_page_is_live_in_no_generation_not_even_in_its_present_one() -> None:
+    fresh = PagePool.of(1, PAGE)
+    pool, _ = fresh.lease(ask("a", 4))
+    for vacant in (fresh, pool.release("a")):
+        with pytest.raises(StalePage):
+            vacant.require_live(PageRef(0, vacant.generations[0]))
+
+
 def test_the_fill_mark_only_grows_and_stays_within_the_pages() -> None:
     pool, _ = PagePool.of(2, PAGE).lease(ask("a", 5))
     pool = pool.fill("a", 3).fill("a", 3).fill("a", 8)

@@ -403,6 +403,14 @@ def test_an_abort_before_the_commit_quarantines_frees_the_row_and_asks_for_the_d
     assert alone.state.phase(ROOM) is Phase.OVER
 
 
+def test_when_the_decision_to_release_is_always_yes_nobody_is_waited_for() -> None:
+    alone = Alone(decisions=Decisions(may_release=lambda lease: True))
+    alone.offered()
+    assert alone.hears(ROUTER, abort(ROOM)) == ()
+    assert alone.counts() == (12, 0, 0)
+    assert alone.state.phase(ROOM) is Phase.OVER
+
+
 def test_an_abort_while_decoding_leaves_the_batch_and_waits_for_nobody() -> None:
     alone = Alone()
     alone.decoding()
@@ -466,6 +474,14 @@ def test_the_death_of_prefill_fails_its_rooms_in_order_and_no_others() -> None:
     assert [body.room for body in lost] == [ROOMS[3], ROOMS[0], ROOMS[2]]
     assert {(body.error.status, body.error.code) for body in lost} == {(503, "worker_lost")}
     assert [alone.state.phase(room).value for room in ROOMS[:5]] == ["over", "reserved", "over", "over", "reserved"]
+
+
+def test_the_death_of_a_prefill_without_rooms_here_leaves_those_that_wait_where_they_are() -> None:
+    alone = Alone(pages=3)
+    alone.offered(ROOMS[0], prefill=P1)
+    alone.offered(ROOMS[1], prefill=P1)
+    assert alone.hears(ROUTER, Reaped(P2)) == ()
+    assert alone.waiting() == [ROOMS[1]]
 
 
 def test_the_death_of_prefill_does_not_touch_what_was_committed_or_is_in_quarantine_for_another() -> None:

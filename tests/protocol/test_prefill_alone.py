@@ -182,6 +182,14 @@ def test_what_does_not_fit_yet_waits_its_turn_and_a_smaller_one_does_not_overtak
     assert alone.waiting() == []
 
 
+def test_of_a_room_that_waits_nothing_is_cached_and_nothing_computed() -> None:
+    alone = Alone(pages=2)
+    alone.computing(ROOMS[0], tokens=8)
+    alone.computing(ROOMS[1], tokens=8)
+    waits = alone.state.requests[ROOMS[1]]
+    assert (waits.phase, waits.cached, waits.computed, waits.launched, waits.landed) == ("waiting", 0, 0, 0, 0)
+
+
 # --- compute, write, prove ----------------------------------------------------------------------------------------
 
 
@@ -218,6 +226,27 @@ def test_the_receipt_goes_out_with_the_last_landing_sealed_and_says_all_that_was
     assert alone.tell(Timer(ROOM, "drain")) == ()
 
 
+def test_the_receipt_names_only_pages_that_were_written_also_when_a_faulty_admission_shortens_the_prompt() -> None:
+    alone = Alone(decisions=Decisions(admit_prompt=lambda m, _: Admitted(m.room, "tenant", 4, m.token_ids[:4])))
+    alone.computing(tokens=6)
+    alone.tell(ChunkComputed(ROOM, 4, 40))
+    receipt, _ = alone.tell(Landed(ROOM, 4, (b"one",)))
+    assert isinstance(receipt, Send)
+    assert isinstance(receipt.body, Receipt)
+    assert receipt.body.pages == start(tokens=6).reservation.pages[:1]
+
+
+@pytest.mark.parametrize("scene", ["computing", "waiting", "draining"])
+def test_a_timer_finds_nothing_to_say_again_where_no_receipt_was_sent(scene: str) -> None:
+    alone = Alone(pages=2)
+    if scene == "waiting":
+        alone.computing(ROOMS[1], tokens=8)
+    alone.draining() if scene == "draining" else alone.computing()
+    assert alone.state.phase(ROOM) == scene
+    (dropped,) = alone.tell(Timer(ROOM, "resend"))
+    assert isinstance(dropped, Dropped)
+
+
 def test_what_has_landed_before_the_first_token_is_known_proves_nothing_yet() -> None:
     alone = Alone()
     alone.computing(tokens=6)
@@ -236,6 +265,13 @@ def test_an_acknowledged_receipt_frees_the_source_and_the_next_prompt_begins() -
     assert isinstance(compute, Compute)
     assert compute.admitted.owner == ROOMS[1]
     assert alone.state.phase(ROOMS[0]) is Phase.OVER
+
+
+def test_source_pages_are_kept_while_the_decision_to_release_is_no() -> None:
+    alone = Alone(decisions=Decisions(may_release=lambda lease: False))
+    alone.sent()
+    assert alone.hears(D1, Ack(ROOM)) == ()
+    assert (alone.state.phase(ROOM), alone.counts()) == ("sent", (4, 2))
 
 
 # --- the ways out -------------------------------------------------------------------------------------------------
@@ -278,6 +314,13 @@ def test_an_abort_with_writes_in_flight_is_drained_when_the_last_has_landed() ->
     assert alone.state.phase(ROOM) is Phase.OVER
 
 
+def test_what_lands_while_draining_is_counted() -> None:
+    alone = Alone()
+    alone.draining()
+    alone.tell(Landed(ROOM, 4, (b"one",)))
+    assert alone.state.requests[ROOM].landed == 4
+
+
 def test_an_abort_after_the_receipt_is_drained_at_once_and_the_next_prompt_begins() -> None:
     alone = Alone(pages=2)
     alone.sent(ROOMS[0], tokens=8)
@@ -318,6 +361,15 @@ def test_the_death_of_decode_stops_what_was_for_it_in_order_and_nothing_else() -
     phases = [alone.state.phase(room).value for room in ROOMS]
     assert phases == ["draining", "computing", "over", "over", "over", "computing"]
     assert alone.waiting() == []
+
+
+def test_for_the_dead_nothing_is_begun() -> None:
+    alone = Alone()
+    assert alone.hears(ROUTER, Reaped(D1)) == ()
+    alone.computing(decode=D1)
+    assert alone.rejection().code == "worker_lost"
+    alone.computing(ROOMS[1], decode=D2)
+    assert alone.state.phase(ROOMS[1]) is Phase.COMPUTING
 
 
 def test_writes_in_flight_to_the_dead_keep_their_source_until_they_land() -> None:

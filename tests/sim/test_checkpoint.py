@@ -8,6 +8,7 @@ import pickletools
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,14 @@ from pagefence.sim.step import World
 from .small import ONE_CRASH, searched
 
 ABOUT = "a search of the tests"
+
+
+@pytest.fixture(autouse=True)
+def heard() -> Iterator[None]:
+    """A test run that was started in the background ignores SIGINT; here it means what it means in a terminal."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

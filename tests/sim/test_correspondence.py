@@ -35,6 +35,7 @@ from pagefence.protocol.messages import (
 )
 from pagefence.protocol.recording import Stepped, told
 from pagefence.protocol.router import Machine
+from pagefence.sim.bounds import answer
 from pagefence.sim.correspondence import IllegalStep, describe
 from tests.protocol.stage import ROUTER
 from tests.sim.recorded import D, P, RecordedStage, raised
@@ -228,7 +229,7 @@ ANSWERS: dict[str, tuple[Any, Callable[[Room], Any], type, str]] = {
     "token without row": (D, lambda room: Generated(room, (1,)), PagesDigested, "Generated without Run"),
     "two tokens": (D, lambda room: Generated(room, (0, 1)), Generated, "a decode step gives one token"),
     "other first token": (D, lambda room: Generated(room, (5,)), Generated, "the first token is the receipt's"),
-    "ends too early": (D, lambda room: Generated(room, (0,), "length"), Generated, "the end of an answer"),
+    "ends too early": (D, lambda room: Generated(room, (answer(0, 0),), "length"), Generated, "the end of an answer"),
     "frame of nobody": (D, lambda room: FrameBroken(room, REF, 0, "", True), Receipt, "FrameBroken without"),
     "frame elsewhere": (D, lambda room: FrameBroken(room, REF, 9, "", True), Generated, "a broken frame of a page"),
     "row of nobody": (D, lambda room: ComputeFailed(room, ""), Receipt, "ComputeFailed without Run"),

@@ -62,7 +62,7 @@ def facts_of(reply: Any) -> FleetFacts:
         RedirectResponse("http://127.0.0.1:9/elsewhere"),
         "hang",
     ],
-    ids=str,
+    ids=lambda reply: type(reply).__name__ if isinstance(reply, Response) else str(reply),
 )
 def test_a_pool_that_cannot_be_read_is_inconclusive(reply: Any) -> None:
     facts = facts_of(reply)

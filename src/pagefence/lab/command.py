@@ -119,9 +119,7 @@ def matrix(
         Path | None, typer.Option("--results", metavar="FILE", help="Keep finished cells here and go on from them.")
     ] = None,
     again: Annotated[bool, typer.Option("--again", help="Run cells anew that --results holds.")] = False,
-    as_json_to: Annotated[
-        str | None, typer.Option("--json", metavar="FILE", flag_value="-", is_flag=False, help="JSON; - for stdout.")
-    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
     svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="The matrix as a picture.")] = None,
     markdown: Annotated[Path | None, typer.Option("--markdown", metavar="FILE", help="As a page.")] = None,
     cores: Cores = _CORES,
@@ -135,7 +133,7 @@ def matrix(
     """
     chosen = {name: faults.find(name) for name in only} if only else dict(faults.FAULTS)
     kept = Results.at(results)
-    human = Console(stderr=as_json_to == "-")
+    human = Console(stderr=as_json)
     work = [*_control_work(cores), *quick(chosen, cores)]
     control_row = {CONTROL: Fault(CONTROL, "", "", "", ())}
     if with_engine:
@@ -148,10 +146,8 @@ def matrix(
     for path, text in ((svg, matrix_views.svg), (markdown, matrix_views.markdown)):
         if path is not None:
             _write(path, text(kept, names))
-    if as_json_to == "-":
+    if as_json:
         print(json.dumps(kept.as_json(), indent=2))
-    elif as_json_to is not None:
-        _write(Path(as_json_to), json.dumps(kept.as_json(), indent=2))
     raise typer.Exit(_judge(kept, chosen, human))
 
 

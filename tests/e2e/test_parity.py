@@ -88,6 +88,7 @@ def test_twenty_prompts_alone_and_in_a_batch_of_eight(long_fleet: Fleet, dtype: 
         assert not wrong
 
 
+@pytest.mark.slow
 def test_short_prompts_in_float32_alone_and_together(fleet: Fleet) -> None:
     with fleet.client() as client:
         if fleet.worker_info("decode")["dtype"] != "float32":

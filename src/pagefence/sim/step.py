@@ -53,6 +53,8 @@ class NotPossible(Exception):
     """The move is not one that this state has."""
 
 
+# What a machine stops on when a fault has broken what it relies on.
+_STOPS = (PoolError, SlotError, LookupError, AssertionError, ValueError)
 # Called after a move of this kind, with the world as it then is; a fault below the protocol lives here.
 Below = Callable[["Scene", Move], None]
 
@@ -247,8 +249,12 @@ class Scene:
 
     def tell_router(self, message: router.Input) -> None:
         """One step of the router."""
-        before = self.router
-        self.router, effects = router.Machine(self.decisions).step(before, message)
+        try:
+            self.router, effects = router.Machine(self.decisions).step(self.router, message)
+        except _STOPS:
+            if not self.world.only_harm:
+                raise
+            return  # a router that a fault has confused: what it was told is lost
         if isinstance(message, Submit):
             self._minted(message.ticket, effects)
         self._reservation_is_decodes(message, effects)
@@ -287,7 +293,7 @@ class Scene:
             return
         try:
             tell(process, message)
-        except (PoolError, SlotError, LookupError, AssertionError, ValueError):
+        except _STOPS:
             self.put(replace(process, crashed=True))
 
     def _tell_prefill(self, p: PrefillProcess, message: Any) -> None:

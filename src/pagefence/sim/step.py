@@ -64,7 +64,8 @@ class World:
     """What stays the same during a run: sizes, decisions, the rules that are watched, and what is broken below.
 
     `reduced`: what can only be dropped is dropped at once (`reduction`). `only_harm`: rules may break inside as long as
-    no other request's bytes or tokens reach a client; a machine that stops on an error of its own is a crash.
+    no other request's bytes or tokens reach a client. `forgiving`: a machine that a fault makes stop on an error of its
+    own has crashed; without it, that is a defect of ours.
     """
 
     bounds: Bounds
@@ -73,6 +74,7 @@ class World:
     below: Below | None = None
     reduced: bool = True
     only_harm: bool = False
+    forgiving: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -252,7 +254,7 @@ class Scene:
         try:
             self.router, effects = router.Machine(self.decisions).step(self.router, message)
         except _STOPS:
-            if not self.world.only_harm:
+            if not self.world.forgiving:
                 raise
             return  # a router that a fault has confused: what it was told is lost
         if isinstance(message, Submit):
@@ -288,7 +290,7 @@ class Scene:
         tell: Callable[[Any, Any], None] = self._tell_prefill
         if isinstance(process, DecodeProcess):
             tell = self._tell_decode
-        if not self.world.only_harm:
+        if not self.world.forgiving:
             tell(process, message)
             return
         try:

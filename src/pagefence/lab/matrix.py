@@ -34,7 +34,7 @@ SCHEMA_VERSION = 1
 CONTROL = NO_FAULT
 NOT_BUILT = ("salt probe", "latency floor")
 PROBES = ("gate", "boundary", "canary", "own recall")
-EXERCISES: Mapping[str, str] = {"exercise, guards off": "off", "exercise, guards on": "on"}
+EXERCISES: Mapping[str, str] = {"exercise, guards on": "on", "exercise, guards off": "off"}
 ENGINE = (*PROBES, *EXERCISES)
 SEEDS, EVENTS, SECONDS = 200, 200, 60.0
 
@@ -211,8 +211,8 @@ def _simulated(name: str, fault: Fault, cores: int) -> Cell:
 
 def exercised(faults: Mapping[str, Fault]) -> Iterator[Work]:
     """Two exercises of a real fleet per fault: half a minute each."""
-    for name, fault in faults.items():
-        for column, guards in EXERCISES.items():
+    for column, guards in EXERCISES.items():
+        for name, fault in faults.items():
             yield name, column, _cell(_exercise, fault, guards)
 
 

@@ -49,8 +49,9 @@ def _of(name: str, about: str, long: bool = False, **changes: object) -> Scenery
 
 _ALL = (
     _of("hang-ups", "both clients may hang up, at any moment"),
-    _of("losses", "a message is lost, another comes twice, and a client may hang up",
-        asks=(Ask("a", 4, 1), Ask("b", 2)), budget=Budget(lose=1, repeat=1, hang_up=1)),
+    _of("losses", "a message is lost, a client may hang up", budget=Budget(lose=1, hang_up=1)),
+    _of("repeats", "a message comes twice, the second time as late as it likes", asks=(Ask("a", 4, 1), Ask("b", 2)),
+        budget=Budget(repeat=1, hang_up=1)),
     _of("overtaking", "messages overtake each other twice", budget=Budget(overtake=2, hang_up=1)),
     _of("timers", "a timer fires early, a client may hang up", budget=Budget(early=1, hang_up=1)),
     _of("crashes", "a worker crashes at any moment and comes back", budget=Budget(crash=1, hang_up=1)),
@@ -61,6 +62,8 @@ _ALL = (
     _of("two-by-two", "two workers of each kind, three requests, six pages each, a client may hang up", long=True,
         asks=(Ask("a", 4), Ask("b", 4), Ask("a", 2)), prefills=2, decodes=2, prefill_pages=6, decode_pages=6,
         budget=Budget(hang_up=1)),
+    _of("losses-and-repeats", "a message is lost, another comes twice, and a client may hang up", long=True,
+        asks=(Ask("a", 4, 1), Ask("b", 2)), budget=Budget(lose=1, repeat=1, hang_up=1)),
     _of("everything", "one of everything that can go wrong", long=True, asks=(Ask("a", 4), Ask("b", 2)),
         budget=Budget(1, 1, 1, 1, 1, 1, 1, 1)),
 )  # fmt: skip

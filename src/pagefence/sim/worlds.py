@@ -62,8 +62,8 @@ _ALL = (
     _of("two-by-two", "two workers of each kind, three requests, six pages each, a client may hang up", long=True,
         asks=(Ask("a", 4), Ask("b", 4), Ask("a", 2)), prefills=2, decodes=2, prefill_pages=6, decode_pages=6,
         budget=Budget(hang_up=1)),
-    _of("losses-and-repeats", "a message is lost, another comes twice, and a client may hang up", long=True,
-        asks=(Ask("a", 4, 1), Ask("b", 2)), budget=Budget(lose=1, repeat=1, hang_up=1)),
+    _of("losses-and-repeats", "a message is lost, another comes twice, and both clients may hang up", long=True,
+        asks=(Ask("a", 4, 1), Ask("b", 2)), budget=Budget(lose=1, repeat=1, hang_up=2)),
     _of("everything", "one of everything that can go wrong", long=True, asks=(Ask("a", 4), Ask("b", 2)),
         budget=Budget(1, 1, 1, 1, 1, 1, 1, 1)),
 )  # fmt: skip

@@ -16,17 +16,19 @@ from rich.table import Table
 from pagefence.lab import faults, matrix_views
 from pagefence.lab.exercise import exercise
 from pagefence.lab.exercised import Kind
-from pagefence.lab.explore import explore_command
+from pagefence.lab.explore import MOST_CORES, explore_command
 from pagefence.lab.fault import SMALL, Fault
 from pagefence.lab.matrix import COLUMNS, CONTROL, ENGINE, Mark, Results, Work, control, exercised, probed, quick
 from pagefence.lab.traces import write_page
 from pagefence.mistakes import EXIT_INCONCLUSIVE, Mistake
 from pagefence.sim.explorer import Search
+from pagefence.sim.interrupts import terminated_is_interrupted
 from pagefence.ticker import Ticker
+from pagefence.verdict.report import check_writable
 
 EXIT_ALL_CAUGHT, EXIT_UNCAUGHT = 0, 1
 lab_app = typer.Typer(help="Known bugs of this class, as faults that can be switched on.", no_args_is_help=True)
-Cores = Annotated[int, typer.Option("--cores", min=1, help="Processes for explorer and simulator.")]
+Cores = Annotated[int, typer.Option("--cores", min=1, max=MOST_CORES, help="Processes for explorer and simulator.")]
 _CORES = min(os.cpu_count() or 1, 8)
 
 
@@ -78,6 +80,8 @@ def run_fault(
     Example: pagefence lab run free-while-writing --svg trace.svg
     """
     fault = faults.find(name)
+    if in_engine and (random or svg is not None):
+        raise NotInEngine("--engine plays no schedule of its own: --random and --svg do not go with it")
     print(f"{fault.name}: {fault.summary}\n  {' '.join(fault.mechanism.split())}\n  {fault.reference}", file=sys.stderr)
     if in_engine:
         raise typer.Exit(_run_in_engine(fault, guards, as_json_to))
@@ -88,6 +92,8 @@ def _run_in_engine(fault: Fault, guards: str, as_json_to: str | None) -> int:
     """Exercise it, print what came of it. Exit codes: 0 all right, 1 it showed, 3 nothing was exercised."""
     if fault.not_in_engine:
         raise NotInEngine(f"{fault.name} cannot show in the real engine: {fault.not_in_engine}")
+    if as_json_to not in (None, "-"):
+        check_writable(Path(str(as_json_to)))
     with Ticker(Console(stderr=True)) as ticker:
         done = exercise(fault, guards, ticker)
     human = Console(stderr=as_json_to == "-")
@@ -132,6 +138,9 @@ def matrix(
     Example: pagefence lab matrix --results matrix.json --engine --probes
     """
     chosen = {name: faults.find(name) for name in only} if only else dict(faults.FAULTS)
+    for place in (results, svg, markdown):
+        if place is not None:
+            check_writable(place)
     kept = Results.at(results)
     human = Console(stderr=as_json)
     work = [*_control_work(cores), *quick(chosen, cores)]
@@ -140,7 +149,8 @@ def matrix(
         work += [*exercised(control_row), *exercised(chosen)]
     if with_probes:
         work += [*probed(control_row), *probed(chosen)]
-    _run(work, kept, again)
+    with terminated_is_interrupted():
+        _run(work, kept, again)
     names = [CONTROL, *chosen]
     human.print(matrix_views.terminal(kept, names))
     for path, text in ((svg, matrix_views.svg), (markdown, matrix_views.markdown)):
@@ -175,8 +185,13 @@ def _run(work: list[Work], kept: Results, again: bool) -> None:
     with Ticker(Console(stderr=True)) as ticker:
         for number, (fault, column, fill) in enumerate(work):
             ticker(f"{fault}: {column}", number, len(work))
-            if again or kept.get(fault, column).mark is Mark.NOT_RUN:
-                kept.put(fault, column, fill())
+            try:
+                if again or kept.get(fault, column).mark is Mark.NOT_RUN:
+                    kept.put(fault, column, fill())
+            except KeyboardInterrupt:
+                where = f"{kept.path} keeps what is done" if kept.path else "--results FILE keeps what is done"
+                ticker.say(f"stopped at {fault}: {column}; {where}")
+                raise
 
 
 def _judge(kept: Results, chosen: Mapping[str, Fault], human: Console) -> int:

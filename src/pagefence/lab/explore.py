@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +14,18 @@ from rich.console import Console
 from pagefence.lab.exploring import Asked, Usage, check_recorded, play_random, replay, search_all, write
 from pagefence.lab.randomly import Seeds
 from pagefence.sim.explorer import Order, Search
+from pagefence.sim.interrupts import terminated_is_interrupted
 from pagefence.sim.worlds import WORLDS
+from pagefence.verdict.report import check_writable
+
+MOST_CORES = 256
+# What each way of exploring heeds besides --fault, --guards, --cores and --json.
+_HEEDED = {
+    "--recorded": {"--recorded"},
+    "--random": {"--random", "--seed", "--runs", "--events", "--large", "--svg"},
+    "--path": {"--path", "--world", "--rules", "--raw", "--svg"},
+}
+_SEARCH = {"--world", "--rules", "--raw", "--depth-first", "--states", "--seconds", "--resume", "--svg"}
 
 
 def explore_command(
@@ -24,7 +36,9 @@ def explore_command(
     rules: Annotated[str | None, typer.Option("--rules", help="Stop only at these rules, as in I1,I2.")] = None,
     depth_first: Annotated[bool, typer.Option("--depth-first", help="Instead of breadth first.")] = False,
     raw: Annotated[bool, typer.Option("--raw", help="Every raw state: no symmetry, no partial order.")] = False,
-    cores: Annotated[int, typer.Option("--cores", min=1, help="Processes.")] = min(os.cpu_count() or 1, 8),
+    cores: Annotated[int, typer.Option("--cores", min=1, max=MOST_CORES, help="Processes.")] = min(
+        os.cpu_count() or 1, 8
+    ),
     states: Annotated[int | None, typer.Option("--states", min=1, help="Stop at so many states.")] = None,
     seconds: Annotated[float | None, typer.Option("--seconds", min=0.1, help="Stop after so long, per world.")] = None,
     resume: Annotated[
@@ -36,8 +50,8 @@ def explore_command(
         Path | None, typer.Option("--recorded", metavar="DIR", help="Check what `serve --record DIR` wrote.")
     ] = None,
     random: Annotated[bool, typer.Option("--random", help="Seeded random schedules in virtual time.")] = False,
-    seed: Annotated[int, typer.Option("--seed", help="With --random: the first seed.")] = 0,
-    runs: Annotated[int, typer.Option("--runs", min=1, help="With --random: how many seeds.")] = 300,
+    seed: Annotated[int | None, typer.Option("--seed", help="With --random: the first seed, or 0.")] = None,
+    runs: Annotated[int | None, typer.Option("--runs", min=1, help="With --random: how many seeds, or 300.")] = None,
     events: Annotated[int | None, typer.Option("--events", min=1, help="With --random: hostile moves per run.")] = None,
     large: Annotated[bool, typer.Option("--large", help="With --random: 20 workers, 200 requests.")] = False,
     svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Draw a violation's trace.")] = None,
@@ -66,19 +80,41 @@ def explore_command(
         for name, scenery in WORLDS.items():
             human.print(f"{name:12} {scenery.about}{' (minutes)' if scenery.long else ''}", highlight=False)
         return
-    if guards and not fault:
+    if guards is not None and fault is None:
         raise Usage("--guards goes with --fault: without a fault every guard is on")
+    _check_heeded({
+        "--world": world or None, "--rules": rules, "--raw": raw, "--depth-first": depth_first, "--states": states,
+        "--seconds": seconds, "--resume": resume, "--path": path, "--recorded": recorded, "--random": random,
+        "--seed": seed, "--runs": runs, "--events": events, "--large": large, "--svg": svg,
+    })  # fmt: skip
+    if large and fault is not None:
+        raise Usage("--large does not go with --fault, which brings its own world")
+    for place in (svg, None if as_json_to in (None, "-") else Path(str(as_json_to))):
+        if place is not None:
+            check_writable(place)
     asked = Asked(human, tuple(world or ()), fault, guards, rules, raw, svg)
-    if recorded is not None:
-        code, said = check_recorded(asked, recorded)
-    elif random:
-        most = events or (6_000 if large else 200)
-        code, said = play_random(asked, Seeds(seed, runs, most, large, fault, asked.in_force, cores))
-    elif path is not None:
-        code, said = replay(asked, path)
-    else:
-        order: Order = "depth" if depth_first else "breadth"
-        code, said = search_all(asked, Search(order, cores, states, seconds), resume)
+    with terminated_is_interrupted():
+        if recorded is not None:
+            code, said = check_recorded(asked, recorded)
+        elif random:
+            most = events or (6_000 if large else 200)
+            code, said = play_random(asked, Seeds(seed or 0, runs or 300, most, large, fault, asked.in_force, cores))
+        elif path is not None:
+            code, said = replay(asked, path)
+        else:
+            order: Order = "depth" if depth_first else "breadth"
+            code, said = search_all(asked, Search(order, cores, states, seconds), resume)
     if as_json_to is not None:
         write(as_json_to, json.dumps(said, indent=2))
     raise typer.Exit(code)
+
+
+def _check_heeded(flags: Mapping[str, object]) -> None:
+    """A flag that would be passed over is a mistake, and never a silent one. Raises Usage."""
+    given = [flag for flag, value in flags.items() if value is not None and value is not False]
+    way = next((way for way in _HEEDED if way in given), None)
+    for flag in given:
+        if way is None and flag not in _SEARCH:
+            raise Usage(f"{flag} goes with --random")
+        if way is not None and flag not in _HEEDED[way]:
+            raise Usage(f"{flag} does not go with {way}")

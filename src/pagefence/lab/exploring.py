@@ -49,7 +49,9 @@ class Asked:
     @property
     def in_force(self) -> str:
         """Guards as they are said: all without a fault, and with one those that do not hide it."""
-        return self.guards or ("off" if self.fault else "on")
+        if self.guards is not None:
+            return self.guards
+        return "off" if self.fault else "on"
 
 
 Answer = tuple[int, dict[str, Any]]
@@ -75,7 +77,7 @@ def chosen_worlds(asked: Asked) -> list[tuple[World, Scenery]]:
     if unknown:
         raise Usage(f"no world {unknown[0]!r}; worlds are {', '.join(WORLDS)}")
     watched = frozenset(RULES)
-    if asked.rules:
+    if asked.rules is not None:
         watched = frozenset(rule.strip() for rule in asked.rules.split(","))
         if not watched <= set(RULES):
             raise Usage(f"no rule {sorted(watched - set(RULES))[0]!r}; rules are {', '.join(RULES)}")
@@ -85,6 +87,8 @@ def chosen_worlds(asked: Asked) -> list[tuple[World, Scenery]]:
         return [(World(s.bounds, watched=watched, reduced=not asked.raw), s) for s in sceneries]
     fault = faults.find(asked.fault)
     small = fault.small_world(asked.in_force)
+    if not small.watched & watched:
+        raise Usage(f"nothing would be watched: with {asked.fault}, a guard that {asked.rules} speaks of is left out")
     small = replace(small, watched=small.watched & watched, reduced=not asked.raw)
     return [(replace(small, bounds=s.bounds), s) for s in named or [Scenery(fault.bounds, fault.summary)]]
 
@@ -114,13 +118,14 @@ def search_all(asked: Asked, search: Search, resume: Path | None) -> Answer:
                 break
     human.print(summary(done))
     human.print()
-    human.print(f"eventually: from every state to rest, where {FAIRNESS}", highlight=False)
+    if all(one.result.rests for one in done):
+        human.print(f"eventually: from every state to rest, where {FAIRNESS}", highlight=False)
     if fault is None:
         human.print(reached(done))
     found = done[-1].result.found
     if found is not None:
         numbers = ".".join(map(str, found.numbers))
-        _show(asked, worlds[len(done) - 1][0], found.path, _again(asked, done[-1], numbers))
+        _show(asked, worlds[len(done) - 1][0], found.path, _again(asked, done[-1].bounds.name, numbers))
     code = _code(done)
     if code == EXIT_INCONCLUSIVE:
         open_ = [one for one in done if one.verdict != "HOLDS"]
@@ -139,9 +144,13 @@ def _code(done: list[Explored]) -> int:
     return EXIT_HOLDS if all(one.verdict == "HOLDS" for one in done) else EXIT_INCONCLUSIVE
 
 
-def _again(asked: Asked, one: Explored, numbers: str) -> str:
-    where = f"--fault {asked.fault} --guards {asked.in_force}" if asked.fault else f"--world {one.bounds.name}"
-    return f"pagefence explore {where} --path {numbers}"
+def _again(asked: Asked, world: str, numbers: str) -> str:
+    """The command that replays it: with whatever decides which moves there are and which rule ends the path."""
+    flags = [f"--fault {asked.fault} --guards {asked.in_force}"] if asked.fault else []
+    flags += [f"--world {world}"] if asked.worlds or not asked.fault else []
+    flags += [f"--rules {''.join(asked.rules.split())}"] if asked.rules else []
+    flags += ["--raw"] if asked.raw else []
+    return f"pagefence explore {' '.join(flags)} --path {numbers}"
 
 
 def replay(asked: Asked, path: str) -> Answer:
@@ -155,7 +164,7 @@ def replay(asked: Asked, path: str) -> Answer:
     except ValueError:
         raise Usage(f"{path[:60]!r} is no path; a path is numbers and dots, as in 0.3.1") from None
     moves = tuple(moves_of(world, numbers))
-    rule = _show(asked, world, moves, f"--path {path}")
+    rule = _show(asked, world, moves, _again(asked, world.bounds.name, path))
     code = EXIT_HOLDS if rule is None else EXIT_VIOLATION
     return code, {"schema_version": 1, "exit_code": code, "moves": [str(move) for move in moves], "rule": rule}
 
@@ -204,7 +213,7 @@ def _show(asked: Asked, world: World, moves: tuple[Move, ...], again: str) -> st
     """Print and draw a trace; gives the rule that it breaks."""
     trace = retold(world, moves, asked.fault, asked.in_force, again)
     asked.human.print()
-    asked.human.print(trace_table(trace))
+    asked.human.print(trace_table(trace), crop=False)
     if asked.svg is not None:
         write(str(asked.svg), trace_svg(trace))
         asked.human.print(f"drawn in {asked.svg}", highlight=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from xml.sax.saxutils import escape
 
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -49,17 +50,16 @@ _FILLS: dict[Mark, str] = {
 }
 
 
-def terminal(results: Results, names: Sequence[str]) -> Table:
+def terminal(results: Results, names: Sequence[str]) -> RenderableType:
     """One row per fault; detectors by number, told below the table."""
-    table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="dim", caption=_numbered() + "\n" + KEY)
-    table.caption_justify = "left"
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
     table.add_column("fault", no_wrap=True)
     for number in range(1, len(COLUMNS) + 1):
-        table.add_column(str(number), justify="right", min_width=2)
+        table.add_column(str(number), justify="right", min_width=len(str(number)))
     for name in names:
         cells = [results.get(name, column).mark for column in COLUMNS]
         table.add_row(name, *(Text(SIGNS[mark], style=_COLOURS.get(mark, "dim")) for mark in cells))
-    return table
+    return Group(table, Text(_numbered(), style="dim"), Text(KEY, style="dim"))
 
 
 def _numbered() -> str:

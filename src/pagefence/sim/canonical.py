@@ -29,6 +29,8 @@ from pagefence.sim.state import WorldState
 Ref = tuple[WorkerRef | None, int, int]
 # What a value looks like with every page cut out, and the pages in the order in which they stood there.
 Shape = tuple[Any, tuple[Ref, ...]]
+# Where a page was cut out. Not None: a page that is missing must not look like one.
+_A_PAGE = ("page",)
 _ENCODER = msgspec.msgpack.Encoder()
 _KEEP = 300_000
 
@@ -36,8 +38,8 @@ _KEEP = 300_000
 class Canon:
     """Keys of states. Shapes are remembered by object: most of a state is shared with the one before."""
 
-    def __init__(self, symmetry: bool = True, reorder: bool = False) -> None:
-        self.symmetry, self.reorder = symmetry, reorder
+    def __init__(self, symmetry: bool = True) -> None:
+        self.symmetry = symmetry
         self._known: dict[tuple[int, WorkerRef | None], tuple[object, Shape]] = {}
 
     def keys(self, state: WorldState) -> tuple[bytes, bytes]:
@@ -64,9 +66,6 @@ class Canon:
         channels: dict[tuple[WorkerRef, WorkerRef], list[Shape]] = defaultdict(list)
         for envelope in state.network:
             channels[envelope.sender, envelope.receiver].append(self._shape(envelope, None))
-        if self.reorder:
-            for shapes in channels.values():
-                shapes.sort(key=repr)
         queues = [shape for _, shapes in sorted(channels.items()) for shape in shapes]
         echoes = sorted((self._shape(envelope, None) for envelope in state.echoes), key=repr)
         return _joined([*queues, (None, ()), *echoes])
@@ -108,7 +107,7 @@ class Canon:
         if kind is tuple:
             return _joined([self._shape(item, home) for item in value])
         if kind is PageRef:
-            return None, ((home, value.index, value.generation),)
+            return _A_PAGE, ((home, value.index, value.generation),)
         if kind is PagePool:
             return self._pool(value, home)
         if issubclass(kind, Enum):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
+import os
 import resource
 import signal
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,6 +16,8 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
 from typing import TYPE_CHECKING, Any
 
+from pagefence.mistakes import CouldNotAsk
+from pagefence.process import die_with_parent
 from pagefence.protocol.invariants import Violation, check_rest
 from pagefence.sim.canonical import Canon
 from pagefence.sim.menu import menu
@@ -24,6 +27,13 @@ from pagefence.sim.step import World, apply
 
 if TYPE_CHECKING:
     from pagefence.sim.explorer import Search
+
+
+class LostProcess(CouldNotAsk):
+    """A process of ours was ended from outside: what it had to say is missing."""
+
+    def __init__(self) -> None:
+        super().__init__("a process that searched was ended from outside (out of memory?); fewer --cores need less")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +117,7 @@ class Crew:
             context = multiprocessing.get_context("fork")
             for expander in self._expanders:
                 here, there = context.Pipe()
-                process = context.Process(target=_serve, args=(expander, there), daemon=True)
+                process = context.Process(target=_serve, args=(expander, there, os.getpid()), daemon=True)
                 process.start()
                 there.close()
                 self._ends.append(here)
@@ -143,9 +153,12 @@ class Crew:
     def _ask(self, what: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         if not self._ends:
             return [_do(expander, what, given) for expander, given in zip(self._expanders, arguments, strict=True)]
-        for end, given in zip(self._ends, arguments, strict=True):
-            end.send((what, given))
-        answers = [end.recv() for end in self._ends]
+        try:
+            for end, given in zip(self._ends, arguments, strict=True):
+                end.send((what, given))
+            answers = [end.recv() for end in self._ends]
+        except (EOFError, OSError):
+            raise LostProcess from None
         for answer in answers:
             if isinstance(answer, Exception):
                 raise answer
@@ -156,9 +169,16 @@ def _do(expander: Expander, what: str, given: tuple[Any, ...]) -> Any:
     return expander.answer(*given) if what == "answer" else expander.states
 
 
-def _serve(expander: Expander, end: Connection) -> None:
-    """A process of the crew, until the other end closes. Ctrl-C is the searching process's to hear."""
+def begin_as_child(parent: int) -> None:
+    """First thing in a process of ours. Ctrl-C is the parent's to hear; when that is gone, so is this one."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    die_with_parent(parent)
+
+
+def _serve(expander: Expander, end: Connection, parent: int) -> None:
+    """A process of the crew, until the other end closes."""
+    begin_as_child(parent)
     gc.disable()  # states hold no cycles, and walking millions of them costs more than the search
     while True:
         try:

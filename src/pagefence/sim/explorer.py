@@ -1,7 +1,8 @@
 """Every interleaving of a small world: breadth first (the first violation has a shortest trace) or depth first.
 
 States are known by their canonical keys (`canonical`). The frontier is expanded in batches by forked processes; their
-answers are merged in order, so that a run gives the same counts and the same trace however many cores work on it.
+answers are merged in order, so that breadth first a run to its end gives the same counts and the same trace however
+many cores work on it.
 """
 
 from __future__ import annotations
@@ -74,12 +75,14 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a search has shown. `complete`: every reachable state was visited."""
+    """What a search has shown. `complete`: every reachable state was visited. `rests`: from each of them the ordinary
+    course of things was followed to rest; False where that was not asked, or not for every state."""
 
     progress: Progress
     found: Found | None
     complete: bool
     memory_bytes: int
+    rests: bool = False
 
 
 def explore(
@@ -107,9 +110,10 @@ def explore(
         if checkpoint is not None and p.frontier and found is None:
             checkpoint.save(p, crew.states(p.frontier))
     complete = not p.frontier and found is None
-    if complete and "I5" in world.watched and not world.only_harm:
+    asked = complete and "I5" in world.watched and not world.only_harm
+    if asked:
         found = _never_rests(world, p)
-    return Result(p, found, complete, crew.memory_bytes)
+    return Result(p, found, complete, crew.memory_bytes, rests=asked and found is None)
 
 
 def _begin(world: World) -> tuple[Progress, dict[bytes, WorldState]]:
@@ -179,7 +183,7 @@ def moves_of(world: World, numbers: Iterable[int]) -> Iterator[Move]:
 def _never_rests(world: World, p: Progress) -> Found | None:
     """Eventually: from every state the ordinary course of things leads to rest.
 
-    The fairness that is assumed: nothing more goes wrong, and what can happen is not put off for ever.
+    The fairness that is assumed: nothing more goes wrong, and what can happen again and again is not put off for ever.
     """
     good = set(p.rest)
     for start in p.known:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from pagefence.protocol import decode, prefill, router
-from pagefence.protocol.decisions import Cell
+from pagefence.protocol.decisions import ANY, Cell
 from pagefence.protocol.messages import Abort, Envelope, Offer, Start, Timer, WorkerRef
 from pagefence.sim.processes import DecodeProcess
 from pagefence.sim.state import ROUTER, WorldState, room_of
@@ -89,6 +89,6 @@ def _dropped(cells: Cells, machine: str, state: Any, message: object) -> bool:
         return False
     phase = state.phase(room)
     kind = type(message)
-    if phase != "over" or (machine, phase, kind) in cells:
+    if phase != "over" or (machine, phase, kind) in cells or (machine, ANY, kind) in cells:
         return False
     return isinstance(_TABLES[machine][phase].get(kind), str)

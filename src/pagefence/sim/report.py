@@ -13,7 +13,7 @@ from pagefence.sim.explorer import Progress, Result
 from pagefence.sim.worlds import expected
 
 SCHEMA_VERSION = 1
-FAIRNESS = "nothing more goes wrong, and what can happen is not put off for ever"
+FAIRNESS = "nothing more goes wrong, and what can happen again and again is not put off for ever"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +103,7 @@ def _world(one: Explored) -> dict[str, Any]:
         "seconds": round(p.seconds, 2),
         "memory_bytes": one.result.memory_bytes,
         "complete": one.result.complete,
+        "rests": one.result.rests,
         "sometimes": sorted(p.sometimes),
         "missing": list(one.missing),
         "violation": None

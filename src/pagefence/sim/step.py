@@ -312,7 +312,8 @@ class Scene:
         body = message.body if isinstance(message, Envelope) else message
         if isinstance(body, Abort) and any(w.room == body.room for w in p.writes):
             self.sometimes.append("an abort overtook a write")
-        if isinstance(body, Abort) and before.phase(body.room) is prefill.Phase.NEW:
+        starts = (e.body.room for e in self.network if isinstance(e.body, Start))
+        if isinstance(body, Abort) and before.phase(body.room) is prefill.Phase.NEW and body.room in starts:
             self.sometimes.append("an abort overtook a start")
         if len({w.room for w in p.writes}) < len(p.writes):
             self.sometimes.append("two chunks were in flight")

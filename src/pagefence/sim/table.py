@@ -27,7 +27,10 @@ def trace_table(trace: Trace) -> RenderableType:
         strips = [_strip(_pages_of(step, worker), names) for worker in workers]
         table.add_row(str(step.number), Text(in_words(step, names)), Text("\n".join(_caused(step, names))), *strips)
     table.add_row("", Text(trace.rule or "", style="bold red"), _outcome(trace))
-    head = [Text.assemble((f"{word}  ", "dim"), value) for word, value in _header(trace)]
+    # Never broken into lines: the last one is a command to be copied.
+    head = [
+        Text.assemble((f"{word}  ", "dim"), value, no_wrap=True, overflow="ignore") for word, value in _header(trace)
+    ]
     key = [Text(_KEY, style="dim")] if workers else []
     return Group(*head, Text(), table, Text(), *key)
 

@@ -16,7 +16,13 @@ class UnknownFault(Mistake):
 
 def _catalogue() -> Mapping[str, Fault]:
     modules = (importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__))
-    return {module.FAULT.name: module.FAULT for module in modules}
+    found: dict[str, Fault] = {}
+    for module in modules:
+        fault: Fault = module.FAULT
+        if fault.name in found:
+            raise ValueError(f"{module.__name__}: there is a fault {fault.name!r} already")
+        found[fault.name] = fault
+    return found
 
 
 FAULTS: Mapping[str, Fault] = _catalogue()

@@ -200,8 +200,10 @@ def _judge(kept: Results, chosen: Mapping[str, Fault], human: Console) -> int:
         human.print(f"[red]FAIL[/] caught by nothing: {', '.join(uncaught) or 'none'}; "
                     f"raised without a fault: {', '.join(loud) or 'none'}", highlight=False)  # fmt: skip
         return EXIT_UNCAUGHT
-    human.print(f"[green]every fault is caught[/] ({len(chosen)}), the control is silent", highlight=False)
-    open_ = [c for c in COLUMNS if c not in ENGINE and any(kept.get(n, c).mark is Mark.NOT_RUN for n in chosen)]
+    open_ = sum(kept.get(name, column).mark is Mark.NOT_RUN for name in chosen for column in COLUMNS)
+    rest = f"; {open_} cells not run" if open_ else ""
+    human.print(f"[green]every fault is caught[/] ({len(chosen)}), the control is silent{rest}", highlight=False)
+    open_ = sum(kept.get(n, c).mark is Mark.NOT_RUN for n in chosen for c in COLUMNS if c not in ENGINE)
     return EXIT_INCONCLUSIVE if open_ else EXIT_ALL_CAUGHT
 
 

@@ -92,10 +92,12 @@ class Results:
         return cls(rows, path)
 
     def put(self, fault: str, column: str, cell: Cell) -> None:
-        """Keep a cell. Raises BadResults."""
-        self.rows.setdefault(fault, {})[column] = cell
+        """Keep a cell, beside what another run has put there meanwhile. Raises BadResults."""
         if self.path is None:
+            self.rows.setdefault(fault, {})[column] = cell
             return
+        self.rows = Results.at(self.path).rows
+        self.rows.setdefault(fault, {})[column] = cell
         beside = self.path.with_name(f"{self.path.name}.{os.getpid()}.part")
         try:
             beside.write_text(json.dumps(self.as_json(), indent=1) + "\n", encoding="utf-8")
@@ -171,8 +173,11 @@ def _judged(fault: Fault, result: Result) -> Cell:
 
 def _exercised(result: Result) -> bool:
     """A page was reused, a request was refused or aborted: the run went where bugs live."""
-    seen = result.progress.sometimes
-    return any(what in seen for what in SOMETIMES) or any(what.startswith("a client got") for what in seen)
+    return any(what in result.progress.sometimes for what in SOMETIMES) or _refused(result)
+
+
+def _refused(result: Result) -> bool:
+    return any(what.startswith("a client got") for what in result.progress.sometimes)
 
 
 def _guarded(fault: Fault, guards: str, search: Search) -> Cell:
@@ -185,6 +190,8 @@ def _guarded(fault: Fault, guards: str, search: Search) -> Cell:
     by = sorted(
         what.removeprefix("contained by ") for what in result.progress.sometimes if what.startswith("contained")
     )
+    if not by and "attention read its pages" not in result.progress.sometimes and not _refused(result):
+        return Cell(Mark.VOID, "nothing was read and nobody was refused")
     return Cell(Mark.HOLDS, ", ".join(by) or f"{len(result.progress.known):,} states")
 
 
@@ -268,12 +275,28 @@ def _exercise(fault: Fault, guards: str) -> Cell:
         return Cell(Mark.VOID, done.verdict)
     if fault.name == CONTROL:
         return Cell(Mark.SILENT if done.all_right else Mark.OTHER, done.told)
-    return _shown(done) if guards == "off" else _held(done)
+    return _shown(fault, done) if guards == "off" else _held(done)
 
 
-def _shown(done: Exercised) -> Cell:
-    """Does the fault show from outside?"""
-    return Cell(Mark.SILENT if done.verdict == "right" else Mark.CAUGHT, done.told)
+# What an exercise shows -> the rules whose breach looks like that from outside.
+_SIGNS: Mapping[str, tuple[str, ...]] = {
+    "wrong tokens": ("I1", "I2", "I4", "I6", "I7", "I10"),
+    "another tenant's cache": ("I7",),
+    "contained by readiness": ("I8",),
+    "contained": ("I1", "I2", "I4", "I6"),
+    "not at rest": ("I6", "I2"),
+    "short": ("I5", "I6"),
+    "no answer": ("I3", "I5", "I9"),
+    "broken off": ("I3", "I5", "I9"),
+}
+
+
+def _shown(fault: Fault, done: Exercised) -> Cell:
+    """Does the fault show from outside, as one that breaks these rules would?"""
+    if done.verdict == "right":
+        return Cell(Mark.SILENT, done.told)
+    own = next((rules for word, rules in _SIGNS.items() if done.verdict.startswith(word)), ())
+    return Cell(Mark.CAUGHT if set(own) & set(fault.rules) else Mark.OTHER, done.told)
 
 
 def _held(done: Exercised) -> Cell:

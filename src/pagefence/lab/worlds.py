@@ -25,10 +25,10 @@ PAIR = Bounds("pair", (Ask("a", 2), Ask("b", 2)), prefill_pages=2, decode_pages=
 # Two tenants whose prompts begin alike; the first one's full page stays cached when the second arrives.
 CACHED = Bounds(
     "cached",
-    (Ask("a", 3, 1, prefix=2), Ask("b", 3, 1, prefix=2)),
-    prefill_pages=2,
-    decode_pages=2,
-    context=4,
+    (Ask("a", 3, 2, prefix=2), Ask("b", 3, 2, prefix=2)),
+    prefill_pages=3,
+    decode_pages=3,
+    context=5,
     prefix_cache=True,
 )
 # Prefill has room for both prompts and decode for one request: the second is let what the first gives back.
@@ -39,4 +39,10 @@ LATE = Bounds(
     decode_pages=2,
     context=4,
     budget=Budget(hang_up=1),
+)
+# Prompts of three pages: a transfer that runs ahead has somewhere to run to.
+THREE_CHUNKS = replace(SMALL, name="three chunks", asks=(Ask("a", 5), Ask("b", 5)), decode_pages=4, context=7)
+# The second prompt gets pages that the first, a longer one, has written.
+TWO_LENGTHS = replace(
+    SMALL, name="two lengths", asks=(Ask("a", 6), Ask("b", 4)), decode_pages=4, context=8, budget=Budget()
 )

@@ -27,6 +27,7 @@ from pagefence.sim.step import World, apply
 Order = Literal["breadth", "depth"]
 _BATCH = 256
 ROOT = b""
+SAVE_EVERY_S = 120.0
 
 
 class NoSuchPath(Mistake):
@@ -96,7 +97,8 @@ def explore(
     Raises KeyboardInterrupt after the checkpoint was written.
     """
     p, states = (checkpoint.load() if checkpoint else None) or _begin(world)
-    started, before = time.monotonic(), p.seconds
+    started = saved = time.monotonic()
+    before = p.seconds
     found: Found | None = None
     with put_off() as interrupted, Crew(world, search, states) as crew:
         p.frontier = deque((key, crew.keeper(i)) for i, (key, _) in enumerate(p.frontier))
@@ -105,6 +107,9 @@ def explore(
             for (key, keeper), expanded in zip(batch, crew.expand(batch), strict=True):
                 found = found or _merge(world, p, key, keeper, expanded, crew)
             p.seconds = before + time.monotonic() - started
+            if checkpoint is not None and time.monotonic() - saved > SAVE_EVERY_S and p.frontier and found is None:
+                checkpoint.save(p, crew.states(p.frontier))
+                saved = time.monotonic()
             if tell is not None:
                 tell(p)
         if checkpoint is not None and p.frontier and found is None:

@@ -601,6 +601,7 @@ def _generate(s: Scene, move: Move) -> None:
         if broken:
             s.tell(replace(p, rows=p.rows.delete(room)), broken)
             return
+        s.sometimes.append("attention read its pages")
         s.check(proc.require_own_bytes, p, row.run, s.bounds.prompt(ticket))
         s.harm(proc.require_nothing_foreign, p, row.run, s.tenant(room))
     p, message = proc.generate(p, room, ticket)

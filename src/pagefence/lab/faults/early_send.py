@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import msgspec
 
-from pagefence.lab.fault import SMALL, Fault
+from pagefence.lab.fault import Fault
+from pagefence.lab.worlds import THREE_CHUNKS
 from pagefence.protocol.decisions import Decisions
 from pagefence.protocol.messages import ChunkComputed
 from pagefence.protocol.prefill import Phase, PrefillState, Step, chunk_computed
-from pagefence.sim.bounds import Ask, Budget
+from pagefence.sim.bounds import Budget
 
 
 def a_page_ahead(d: Decisions, s: PrefillState, m: ChunkComputed) -> Step:
@@ -31,6 +32,6 @@ FAULT = Fault(
     reference="sgl-project/sglang #29316, #33970",
     rules=("I4", "I1"),
     override=lambda d: replace(d, cells={**d.cells, ("prefill", Phase.COMPUTING, ChunkComputed): a_page_ahead}),
-    bounds=replace(SMALL, name="prompts of three chunks", asks=(Ask("a", 5, 1), Ask("b", 5, 1)), budget=Budget()),
+    bounds=replace(THREE_CHUNKS, budget=Budget()),
     hidden_by=("zero-on-lease",),
 )

@@ -26,5 +26,5 @@ FAULT = Fault(
     rules=("I7", "I1"),
     # A weak key alone does no harm here: the content is compared as well, and the bug is that it is not.
     override=lambda d: replace(d, cache_key=weak_key, same_content=lambda cached, key, tokens, parent: True),
-    bounds=replace(CACHED, name="colliding keys", asks=(Ask("a", 3, 1), Ask("b", 3, 1))),
+    bounds=replace(CACHED, name="colliding keys", asks=(Ask("a", 3), Ask("b", 3))),
 )

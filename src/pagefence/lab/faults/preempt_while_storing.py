@@ -30,7 +30,7 @@ FAULT = Fault(
     reference="vllm-project/vllm #52360",
     rules=("I1", "I7"),
     override=lambda d: replace(d, cells={**d.cells, ("prefill", Phase.COMPUTING, Abort): stored_as_if_whole}),
-    bounds=replace(SMALL, name="a prefix is asked for again", asks=(Ask("a", 3, 1, prefix=2),) * 2, prefix_cache=True),
+    bounds=replace(SMALL, name="a prefix is asked for again", asks=(Ask("a", 3, 2, prefix=2),) * 2, prefix_cache=True),
     needs_hang_ups=True,
     hidden_by=("zero-on-lease",),
 )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pagefence.lab.fault import SMALL, Fault
+from pagefence.lab.fault import Fault
+from pagefence.lab.worlds import TWO_LENGTHS
 from pagefence.protocol.decisions import Decisions
 from pagefence.protocol.effects import WriteChunk
 from pagefence.protocol.messages import ChunkComputed
 from pagefence.protocol.prefill import Phase, PrefillState, Step, chunk_computed
-from pagefence.sim.bounds import Budget
 
 
 def common_prefix(d: Decisions, s: PrefillState, m: ChunkComputed) -> Step:
@@ -32,6 +32,6 @@ FAULT = Fault(
     reference="sgl-project/sglang #38704 and its connector code",
     rules=("I4",),
     override=lambda d: replace(d, cells={**d.cells, ("prefill", Phase.COMPUTING, ChunkComputed): common_prefix}),
-    bounds=replace(SMALL, name="prompts of two chunks", budget=Budget()),
+    bounds=TWO_LENGTHS,
     hidden_by=("handoff-check", "page-frames", "zero-on-lease"),
 )

@@ -22,10 +22,9 @@ def to_the_next_of_the_channel(s: RouterState, m: Tokens) -> Step:
     if not users:
         return s, ()
     request = s.requests[min(users)]
-    ticket = request.submit.ticket
-    begin = () if request.phase is Phase.COMMITTED else (Begin(ticket, m.room),)
+    begin = () if request.phase is Phase.COMMITTED else (Begin(request.submit.ticket, m.room),)
     s = replace(s, requests=s.requests.set(min(users), replace(request, phase=Phase.COMMITTED)))
-    return s, (*begin, Emit(ticket, m.token_ids))
+    return s, (*begin, Emit(request.submit.ticket, m.token_ids))
 
 
 FAULT = Fault(

@@ -11,8 +11,6 @@ from pagefence.pool.pages import PagePool
 from pagefence.protocol.admission import admit_prompt
 from pagefence.protocol.messages import ErrorInfo, Start
 
-PLACEHOLDER = (0,)
-
 
 def placeholder_for_rejected(start: Start, pool: PagePool) -> Admitted | ErrorInfo:
     """A rejected prompt is swapped for a one-token placeholder and goes on.
@@ -23,7 +21,7 @@ def placeholder_for_rejected(start: Start, pool: PagePool) -> Admitted | ErrorIn
     verdict = admit_prompt(start, pool)
     if isinstance(verdict, Admitted):
         return verdict
-    return Admitted(start.room, start.isolation_key, len(PLACEHOLDER), PLACEHOLDER)
+    return Admitted(start.room, start.isolation_key, 1, (0,))
 
 
 FAULT = Fault(

@@ -1,0 +1,53 @@
+"""The catalogue as a whole: every fault is one small file, is found for its own reason, and does harm where it says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pagefence.lab import faults
+from pagefence.lab.fault import Fault
+from pagefence.lab.faults import FAULTS
+from pagefence.lab.hunt import hunt
+from pagefence.lab.matrix import GUARDED, Mark, _guarded
+from pagefence.protocol.invariants import RULES
+from pagefence.sim.explorer import Search
+
+# Other requests' bytes or tokens reach a client when no guard is in force: the small world is large enough to show it.
+HARMFUL = (
+    "client-topology", "double-free", "early-send", "failed-load-as-done", "free-while-writing",
+    "hash-collision", "metadata-race", "salt-dropped", "shared-without-key", "short-source", "source-freed",
+    "stream-swap", "stub-transfer", "timeout-releases",
+)  # fmt: skip
+QUICK = Search(cores=1)
+
+
+def test_the_table_of_public_bugs_is_covered() -> None:
+    assert len(FAULTS) == 25
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_found_for_its_own_reason(name: str) -> None:
+    found = hunt(FAULTS[name]).found
+    assert found is not None
+    assert found.rule in FAULTS[name].rules
+
+
+@pytest.mark.parametrize("name", HARMFUL)
+def test_without_guards_it_reaches_a_client(name: str) -> None:
+    assert _guarded(FAULTS[name], GUARDED["no guard"], QUICK).mark is Mark.LEAKS
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=lambda fault: fault.name)
+def test_a_fault_says_what_it_is(fault: Fault) -> None:
+    assert fault.summary
+    assert len(fault.mechanism.split()) > 12
+    assert fault.reference
+    assert fault.rules
+    assert set(fault.rules) <= set(RULES)
+
+
+def test_a_fault_is_one_file_of_under_forty_lines() -> None:
+    for path in Path(str(faults.__file__)).parent.glob("*.py"):
+        assert len(path.read_text(encoding="utf-8").splitlines()) < 40, path.name

@@ -1,4 +1,4 @@
-"""The catalogue as a whole: every fault is one small file, is found for its own reason, and does harm where it says so."""
+"""The catalogue as a whole: every fault is one small file, found for its own reason, and does harm where it says so."""
 
 from __future__ import annotations
 

@@ -18,7 +18,19 @@ from pagefence.lab.exercise import exercise
 from pagefence.lab.exercised import Kind
 from pagefence.lab.explore import MOST_CORES, explore_command
 from pagefence.lab.fault import SMALL, Fault
-from pagefence.lab.matrix import COLUMNS, CONTROL, ENGINE, Mark, Results, Work, control, exercised, probed, quick
+from pagefence.lab.matrix import (
+    COLUMNS,
+    CONTROL,
+    ENGINE,
+    Mark,
+    Results,
+    Work,
+    control,
+    exercised,
+    guarded,
+    probed,
+    quick,
+)
 from pagefence.lab.traces import write_page
 from pagefence.mistakes import EXIT_INCONCLUSIVE, Mistake
 from pagefence.sim.explorer import Search
@@ -178,7 +190,10 @@ def traces(
 
 
 def _control_work(cores: int) -> Iterable[Work]:
-    yield CONTROL, "explorer", lambda: control(Fault(CONTROL, "", "", "", (), bounds=SMALL), Search(cores=cores))
+    """The same small world without a fault: silent with every guard; what leaving guards out does by itself shows too."""
+    healthy = Fault(CONTROL, "", "", "", (), bounds=SMALL)
+    yield CONTROL, "explorer", lambda: control(healthy, Search(cores=cores))
+    yield from guarded(healthy, Search(cores=cores))
 
 
 def _run(work: list[Work], kept: Results, again: bool) -> None:

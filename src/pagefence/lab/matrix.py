@@ -140,9 +140,14 @@ def quick(faults: Mapping[str, Fault], cores: int) -> Iterator[Work]:
     for name, fault in faults.items():
         yield name, "explorer", _cell(_explored, fault, "off", search)
         yield name, "simulation", _cell(_simulated, name, fault, cores)
-        for column, spec in GUARDED.items():
-            yield name, column, _cell(_guarded, fault, spec, search)
+        yield from guarded(fault, search)
         yield name, "conservation", _cell(_conserved, fault, search)
+
+
+def guarded(fault: Fault, search: Search) -> Iterator[Work]:
+    """The cells that say whether other requests' bytes or tokens reach a client under some guards alone."""
+    for column, spec in GUARDED.items():
+        yield fault.name, column, _cell(_guarded, fault, spec, search)
 
 
 def control(fault: Fault, search: Search) -> Cell:

@@ -190,7 +190,7 @@ def traces(
 
 
 def _control_work(cores: int) -> Iterable[Work]:
-    """The same small world without a fault: silent with every guard; what leaving guards out does by itself shows too."""
+    """The same small world without a fault. What leaving guards out does by itself shows here."""
     healthy = Fault(CONTROL, "", "", "", (), bounds=SMALL)
     yield CONTROL, "explorer", lambda: control(healthy, Search(cores=cores))
     yield from guarded(healthy, Search(cores=cores))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import wrap
 from xml.sax.saxutils import escape
 
 from rich.console import Group, RenderableType
@@ -10,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pagefence.lab.matrix import COLUMNS, CONTROL, Mark, Results
+from pagefence.sim.svg_marks import STYLE
 
 SIGNS: dict[Mark, str] = {
     Mark.CAUGHT: "X",
@@ -97,11 +99,11 @@ def markdown(results: Results, names: Sequence[str]) -> str:
 def svg(results: Results, names: Sequence[str]) -> str:
     """A picture that needs nothing else; every cell has its words as a tooltip."""
     left, top, size = 170, 150, 26
-    width, height = left + size * len(COLUMNS) + 90, top + size * len(names) + 60
+    width, height = left + size * len(COLUMNS) + 90, top + size * len(names) + 80
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
         'role="img" aria-labelledby="t"><title id="t">Which detector catches which fault</title>',
-        "<style>text{font:12px system-ui,sans-serif;fill:#1d2733}.s{font-weight:600;text-anchor:middle}</style>",
+        f"<style>{STYLE}.s{{font-weight:600;text-anchor:middle}}</style>",
         f'<rect width="{width}" height="{height}" rx="8" fill="#ffffff" stroke="#c9d1da"/>',
     ]
     for number, column in enumerate(COLUMNS):
@@ -122,7 +124,6 @@ def svg(results: Results, names: Sequence[str]) -> str:
                 f'<text class="s" x="{x + size / 2}" y="{y + 17}" style="fill:{ink}">'
                 f"{escape(SIGNS[cell.mark])}</text></g>"
             )
-    half = KEY.index("   ! something")
-    for line, words in enumerate((KEY[:half], KEY[half:].strip())):
-        parts.append(f'<text x="16" y="{height - 34 + 18 * line}">{escape(words)}</text>')
+    for line, words in enumerate(wrap(KEY.replace("   ", " | "), (width - 32) // 7)):
+        parts.append(f'<text x="16" y="{height - 54 + 17 * line}">{escape(words)}</text>')
     return "\n".join([*parts, "</svg>"])

@@ -124,6 +124,8 @@ def search_all(asked: Asked, search: Search, resume: Path | None) -> Answer:
         human.print(reached(done))
     found = done[-1].result.found
     if found is not None:
+        if fault is not None and found.rule not in faults.find(fault).rules:
+            human.print(f"[yellow]for another reason than its own[/] ({', '.join(faults.find(fault).rules)})")
         numbers = ".".join(map(str, found.numbers))
         _show(asked, worlds[len(done) - 1][0], found.path, _again(asked, done[-1].bounds.name, numbers))
     code = _code(done)

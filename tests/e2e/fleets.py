@@ -17,6 +17,8 @@ from typing import Any
 import httpx
 import psutil
 
+# Beside another process of the suite, two threads of one fleet would wait for each other at every barrier.
+ONE_THREAD = ("--threads", "1") if "PYTEST_XDIST_WORKER" in os.environ else ()
 KEY_A, KEY_B = "key-of-a", "key-of-b"
 START_S = 90.0
 
@@ -74,7 +76,8 @@ def serving(
     """A fleet with these flags; ended afterwards, with a check that nothing of it is left."""
     announce, log = folder / "fleet.json", folder / "fleet.log"
     announce.unlink(missing_ok=True)
-    arguments = [sys.executable, *command, "--port", "0", "--model-name", MODEL, "--announce", str(announce), *flags]
+    arguments = [sys.executable, *command, "--port", "0", "--model-name", MODEL, "--announce", str(announce)]
+    arguments += [*ONE_THREAD, *flags]
     environment = {**os.environ, "PAGEFENCE_API_KEYS": f"a={KEY_A},b={KEY_B}", **(environ or {})}
     with log.open("wb") as out:
         process = subprocess.Popen(arguments, stdout=out, stderr=out, env=environment, start_new_session=True)

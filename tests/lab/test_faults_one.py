@@ -71,16 +71,6 @@ def test_a_fault_overrides_one_decision_or_one_cell(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", REASONS)
-def test_with_guards_off_a_fault_is_found_for_its_own_reason(name: str) -> None:
-    rule, words = REASONS[name]
-    result = found(find(name), "off")
-    assert result.found is not None
-    assert result.found.rule == rule
-    assert rule in find(name).rules
-    assert words in result.found.message
-
-
-@pytest.mark.parametrize("name", REASONS)
 def test_without_the_fault_the_same_search_finds_nothing(name: str) -> None:
     fault = find(name)
     reached = min(len(found(fault, "off").progress.known), 400)

@@ -239,6 +239,6 @@ def test_ctrl_c_saves_and_a_second_run_goes_on(capsys: Captured, tmp_path: Path)
     assert child.returncode == 130
     assert "Traceback" not in err
     assert [path.name for path in tmp_path.iterdir()] == [kept.name]
-    saved, more = (as_json(capsys, *arguments, "--states", limit)[1]["worlds"][0] for limit in ("1", "300"))
-    assert more["states"] >= 300 > saved["states"]
+    saved, more = (as_json(capsys, *arguments, "--states", limit)[1]["worlds"][0] for limit in ("1", "4000"))
+    assert more["states"] >= 4000 > saved["states"]
     assert more["seconds"] > saved["seconds"]

@@ -44,7 +44,7 @@ class Checkpoint:
             if form != FORMAT:
                 raise ValueError(form)
             if about == self.about:
-                progress.frontier = deque((key, 0) for key in states)
+                progress.frontier = deque(states)
                 if not progress.known.keys() >= states.keys():
                     raise ValueError("states that nobody reached")
         except OSError as error:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pagefence.mistakes import CouldNotAsk
 from pagefence.process import die_with_parent
@@ -24,9 +24,6 @@ from pagefence.sim.menu import menu
 from pagefence.sim.processes import DecodeProcess, PrefillProcess
 from pagefence.sim.state import WorldState
 from pagefence.sim.step import World, apply
-
-if TYPE_CHECKING:
-    from pagefence.sim.explorer import Search
 
 
 class LostProcess(CouldNotAsk):
@@ -93,27 +90,36 @@ class Expander:
 class Crew:
     """As many processes as cores; with one core, this process itself."""
 
-    def __init__(self, world: World, search: Search, states: Mapping[bytes, WorldState]) -> None:
-        self._cores = search.cores
-        shares: list[dict[bytes, WorldState]] = [{} for _ in range(search.cores)]
-        for i, (key, state) in enumerate(states.items()):
-            shares[self.keeper(i)][key] = state
+    def __init__(self, world: World, cores: int, states: Mapping[bytes, WorldState]) -> None:
+        shares: list[dict[bytes, WorldState]] = [{} for _ in range(cores)]
+        self._keeper: dict[bytes, int] = {}
+        for place, (key, state) in enumerate(states.items()):
+            self._keeper[key] = place % cores
+            shares[place % cores][key] = state
+        self._load = [len(share) for share in shares]
         self._expanders = [Expander(world, share) for share in shares]
         self._ends: list[Connection] = []
         self._processes: list[ForkProcess] = []
         self._forget: list[list[bytes]] = [[] for _ in shares]
         self.memory_bytes = 0
 
-    def keeper(self, place: int) -> int:
-        """Which process keeps the state at this place of the frontier."""
-        return place % self._cores
+    def keep(self, key: bytes, keeper: int) -> None:
+        """A state that is new to all: whoever reached it keeps it."""
+        self._keeper[key] = keeper
+        self._load[keeper] += 1
 
-    def forget(self, keeper: int, key: bytes) -> None:
-        """Another process reached this state first."""
-        self._forget[keeper].append(key)
+    def kept_twice(self, key: bytes, second: int) -> None:
+        """Another process keeps it too. It stays with the one that has less to do, and the other lets go of it."""
+        first = self._keeper.get(key)
+        if first is None or self._load[first] <= self._load[second]:
+            self._forget[second].append(key)
+            return
+        self._forget[first].append(key)
+        self._load[first] -= 1
+        self.keep(key, second)
 
     def __enter__(self) -> Crew:
-        if self._cores > 1:
+        if len(self._expanders) > 1:
             context = multiprocessing.get_context("fork")
             for expander in self._expanders:
                 here, there = context.Pipe()
@@ -135,20 +141,22 @@ class Crew:
         largest_child = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss if self._processes else 0
         self.memory_bytes = 1024 * (own + len(self._processes) * largest_child)
 
-    def expand(self, batch: Sequence[tuple[bytes, int]]) -> Iterator[Expanded]:
-        """Successors of each (state, keeper), in order."""
-        shares: list[list[bytes]] = [[] for _ in range(self._cores)]
-        for key, keeper in batch:
+    def expand(self, batch: Sequence[bytes]) -> Iterator[tuple[int, Expanded]]:
+        """For each state, in order: who expanded it, and its successors."""
+        keepers = [self._keeper.pop(key) for key in batch]
+        shares: list[list[bytes]] = [[] for _ in self._load]
+        for key, keeper in zip(batch, keepers, strict=True):
             shares[keeper].append(key)
-        answers = self._ask("answer", [(self._forget[i], share) for i, share in enumerate(shares)])
+            self._load[keeper] -= 1
+        answers = self._ask("answer", list(zip(self._forget, shares, strict=True)))
         self._forget = [[] for _ in shares]
         in_order = [iter(answer) for answer in answers]
-        return (next(in_order[keeper]) for _, keeper in batch)
+        return ((keeper, next(in_order[keeper])) for keeper in keepers)
 
-    def states(self, frontier: Iterable[tuple[bytes, int]]) -> dict[bytes, WorldState]:
-        """The kept states of a frontier."""
-        kept = self._ask("kept", [()] * self._cores)
-        return {key: kept[keeper][key] for key, keeper in frontier}
+    def states(self, frontier: Iterable[bytes]) -> dict[bytes, WorldState]:
+        """The kept states of a frontier, in its order."""
+        kept = self._ask("kept", [()] * len(self._load))
+        return {key: kept[self._keeper[key]][key] for key in frontier}
 
     def _ask(self, what: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         if not self._ends:

@@ -49,14 +49,13 @@ class Progress:
     """How far a search has come.
 
     `known`: state -> the state it was first reached from, and the number of the move that led here from there.
-    `calm`: state -> where the ordinary course of things leads next. `frontier`: known and not yet expanded, with the
-    number of the process that keeps the state itself.
+    `calm`: state -> where the ordinary course of things leads next. `frontier`: known and not yet expanded.
     """
 
     known: dict[bytes, tuple[bytes, int]] = field(default_factory=dict)
     calm: dict[bytes, bytes] = field(default_factory=dict)
     rest: set[bytes] = field(default_factory=set)
-    frontier: deque[tuple[bytes, int]] = field(default_factory=deque)
+    frontier: deque[bytes] = field(default_factory=deque)
     raw: set[bytes] = field(default_factory=set)
     transitions: int = 0
     expanded: int = 0
@@ -97,40 +96,71 @@ def explore(
     Raises KeyboardInterrupt after the checkpoint was written.
     """
     p, states = (checkpoint.load() if checkpoint else None) or _begin(world)
-    started = saved = time.monotonic()
-    before = p.seconds
-    found: Found | None = None
-    with put_off() as interrupted, Crew(world, search, states) as crew:
-        p.frontier = deque((key, crew.keeper(i)) for i, (key, _) in enumerate(p.frontier))
-        while p.frontier and found is None and not _spent(p, search) and not interrupted():
-            batch = _take(p, search)
-            for (key, keeper), expanded in zip(batch, crew.expand(batch), strict=True):
-                found = found or _merge(world, p, key, keeper, expanded, crew)
-            p.seconds = before + time.monotonic() - started
-            if checkpoint is not None and time.monotonic() - saved > SAVE_EVERY_S and p.frontier and found is None:
-                checkpoint.save(p, crew.states(p.frontier))
-                saved = time.monotonic()
-            if tell is not None:
-                tell(p)
-        if checkpoint is not None and p.frontier and found is None:
-            checkpoint.save(p, crew.states(p.frontier))
-    complete = not p.frontier and found is None
+    run = _Run(world, search, p, tell, checkpoint)
+    with put_off() as interrupted:
+        if search.cores > 1:
+            # Alone until there is something for everyone, for what a process has reached stays with it.
+            states = run.on(1, states, lambda: interrupted() or len(p.frontier) >= _BATCH)
+        run.on(search.cores, states, interrupted)
+    complete = not p.frontier and run.found is None
     asked = complete and "I5" in world.watched and not world.only_harm
     if asked:
-        found = _never_rests(world, p)
-    return Result(p, found, complete, crew.memory_bytes, rests=asked and found is None)
+        run.found = _never_rests(world, p)
+    return Result(p, run.found, complete, run.memory_bytes, rests=asked and run.found is None)
+
+
+class _Run:
+    """A search under way: what was found, and how long it has taken."""
+
+    def __init__(
+        self,
+        world: World,
+        search: Search,
+        p: Progress,
+        tell: Callable[[Progress], None] | None,
+        checkpoint: Checkpoint | None,
+    ) -> None:
+        self.world, self.search, self.p = world, search, p
+        self.tell, self.checkpoint = tell, checkpoint
+        self.found: Found | None = None
+        self.memory_bytes = 0
+        self._saved = self._started = time.monotonic()
+        self._before = p.seconds
+
+    def on(self, cores: int, states: dict[bytes, WorldState], enough: Callable[[], bool]) -> dict[bytes, WorldState]:
+        """Search until the end, a violation, a limit, or `enough`; gives the states of the frontier."""
+        p = self.p
+        with Crew(self.world, cores, states) as crew:
+            while p.frontier and self.found is None and not _spent(p, self.search) and not enough():
+                self._expand(crew, _take(p, self.search, cores))
+            left = {} if self.found else crew.states(p.frontier)
+            if self.checkpoint is not None and left:
+                self.checkpoint.save(p, left)
+        self.memory_bytes = crew.memory_bytes
+        return left
+
+    def _expand(self, crew: Crew, batch: list[bytes]) -> None:
+        p = self.p
+        for key, (keeper, expanded) in zip(batch, crew.expand(batch), strict=True):
+            self.found = self.found or _merge(self.world, p, key, keeper, expanded, crew)
+        p.seconds = self._before + time.monotonic() - self._started
+        if self.checkpoint is not None and time.monotonic() - self._saved > SAVE_EVERY_S and not self.found:
+            self.checkpoint.save(p, crew.states(p.frontier))
+            self._saved = time.monotonic()
+        if self.tell is not None:
+            self.tell(p)
 
 
 def _begin(world: World) -> tuple[Progress, dict[bytes, WorldState]]:
     state = world.beginning()
     key, raw = Canon(symmetry=world.reduced).keys(state)
-    p = Progress(known={key: (ROOT, 0)}, raw={raw}, frontier=deque([(key, 0)]))
+    p = Progress(known={key: (ROOT, 0)}, raw={raw}, frontier=deque([key]))
     return p, {key: state}
 
 
-def _take(p: Progress, search: Search) -> list[tuple[bytes, int]]:
+def _take(p: Progress, search: Search, cores: int) -> list[bytes]:
     """The next states to expand: the oldest, or for depth first the newest."""
-    count = min(len(p.frontier), _BATCH * search.cores if search.order == "breadth" else search.cores)
+    count = min(len(p.frontier), _BATCH * cores if search.order == "breadth" else cores)
     take = p.frontier.popleft if search.order == "breadth" else p.frontier.pop
     return [take() for _ in range(count)]
 
@@ -155,9 +185,10 @@ def _merge(world: World, p: Progress, key: bytes, keeper: int, expanded: Expande
         p.raw.add(raw)
         if successor not in p.known:
             p.known[successor] = (key, number)
-            p.frontier.append((successor, keeper))
+            p.frontier.append(successor)
+            crew.keep(successor, keeper)
         elif kept:
-            crew.forget(keeper, successor)
+            crew.kept_twice(successor, keeper)
     return None
 
 

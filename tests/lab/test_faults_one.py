@@ -19,7 +19,7 @@ from pagefence.sim.explorer import Result, Search, explore
 from pagefence.sim.memory import read
 from pagefence.sim.moves import Move
 from pagefence.sim.processes import DecodeProcess
-from pagefence.sim.step import Scene
+from pagefence.sim.scene import Scene
 
 # Fault -> the rule for which it is found, and words of the message that tell its own reason.
 REASONS = {

@@ -14,7 +14,7 @@ from pagefence.pool.pages import StalePage
 from pagefence.protocol.decisions import Decisions
 from pagefence.sim.bounds import Ask
 from pagefence.sim.explorer import Search, explore
-from pagefence.sim.step import World
+from pagefence.sim.world import World
 
 ONE_CORE = Search(cores=1, most_seconds=60)
 # The rule that is found first with guards off, and the words that only this fault's reason has.

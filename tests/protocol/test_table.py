@@ -16,8 +16,9 @@ from pagefence.protocol import decode, messages, prefill, router, table
 from pagefence.protocol.effects import Send
 from pagefence.protocol.invariants import RULES
 from pagefence.sim.simulator import Run, in_bounds, simulate
-from pagefence.sim.step import World, apply
+from pagefence.sim.step import apply, beginning
 from pagefence.sim.weather import small
+from pagefence.sim.world import World
 
 from .processes import OPEN
 
@@ -97,7 +98,7 @@ def _too_small(random: Random) -> World:
 def _said(run: Run) -> set[tuple[type, str, str]]:
     """(message, sender's role, receiver's role) of everything sent in a run."""
     roles = {"p": "prefill", "d": "decode", "r": "router"}
-    state, said = run.world.beginning(), set[tuple[type, str, str]]()
+    state, said = beginning(run.world), set[tuple[type, str, str]]()
     for move in run.moves:
         outcome = apply(run.world, state, move)
         state = outcome.state

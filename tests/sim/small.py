@@ -8,7 +8,7 @@ from functools import cache
 from pagefence.lab import faults
 from pagefence.sim.bounds import Ask, Budget
 from pagefence.sim.explorer import Order, Result, Search, explore
-from pagefence.sim.step import World
+from pagefence.sim.world import World
 from pagefence.sim.worlds import WORLDS
 
 HANG_UPS = WORLDS["hang-ups"].bounds

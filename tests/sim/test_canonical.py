@@ -22,7 +22,8 @@ from pagefence.sim.memory import Cell
 from pagefence.sim.menu import all_moves, ordinary
 from pagefence.sim.processes import KEY, DecodeProcess, PrefillProcess
 from pagefence.sim.state import WorldState
-from pagefence.sim.step import World, apply
+from pagefence.sim.step import apply, beginning
+from pagefence.sim.world import World
 
 from .small import ALL, HANG_UPS
 
@@ -34,7 +35,7 @@ QUICK = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCh
 
 def walk(seed: int, steps: int) -> WorldState:
     """Where a random schedule leads."""
-    random, state = Random(seed), WORLD.beginning()
+    random, state = Random(seed), beginning(WORLD)
     for _ in range(steps):
         moves = all_moves(WORLD, state)
         if not moves:
@@ -180,7 +181,7 @@ def test_without_symmetry_every_renaming_is_another_state() -> None:
 def busy() -> WorldState:
     """Both requests are under way: messages on several channels, leases, timers."""
     world = World(HANG_UPS)
-    state = world.beginning()
+    state = beginning(world)
     while not (state.submitted == 2 and len(state.network) > 1 and _decode(state).pool.leases):
         moves = ordinary(world, state)
         submit = [move for move in moves if move.kind == "submit"]
@@ -263,7 +264,7 @@ def test_what_differs_in_something_real_is_another_state(change: Callable[[World
 
 def test_a_broken_pool_that_has_another_page_twice_is_another_state() -> None:
     """After a double free; with I6 watched no search goes on from there, without it the searches differ."""
-    state = World(HANG_UPS).beginning()
+    state = beginning(World(HANG_UPS))
     pool = _decode(state).pool
     one, two = ((2, 1, 0, 0), (2, 2, 1, 0))
     assert len(pool.generations) == 3

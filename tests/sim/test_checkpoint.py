@@ -16,7 +16,7 @@ import pytest
 
 from pagefence.sim.checkpoint import FORMAT, BadCheckpoint, Checkpoint
 from pagefence.sim.explorer import Found, Progress, Result, Search, _merge, explore
-from pagefence.sim.step import World
+from pagefence.sim.world import World
 
 from .small import ONE_CRASH, searched
 
@@ -203,7 +203,7 @@ import os, pickle, signal, sys
 from pathlib import Path
 from pagefence.sim import checkpoint
 from pagefence.sim.explorer import Search, explore
-from pagefence.sim.step import World
+from pagefence.sim.world import World
 from tests.sim.small import ONE_CRASH
 
 def dump(value, file, protocol):

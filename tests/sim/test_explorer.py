@@ -16,8 +16,9 @@ from pagefence.sim.bounds import NOTHING_GOES_WRONG
 from pagefence.sim.explorer import NoSuchPath, Search, explore, moves_of
 from pagefence.sim.menu import all_moves
 from pagefence.sim.state import WorldState
-from pagefence.sim.step import World, apply
+from pagefence.sim.step import apply, beginning
 from pagefence.sim.watch import retold
+from pagefence.sim.world import World
 from pagefence.sim.worlds import expected
 
 from .small import ALONE, HANG_UPS, ONE_CRASH, faulty, hunted, searched
@@ -84,7 +85,7 @@ def test_breadth_first_finds_a_shortest_trace_which_trying_everything_shorter_co
     found = hunted("timeout-releases").found
     assert found is not None
     world = faulty("timeout-releases")
-    states: list[WorldState] = [world.beginning()]
+    states: list[WorldState] = [beginning(world)]
     broken: list[str] = []
     length = 0
     while not broken:

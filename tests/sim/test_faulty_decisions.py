@@ -19,14 +19,15 @@ from pagefence.sim.bounds import Budget
 from pagefence.sim.explorer import Search, explore
 from pagefence.sim.menu import ordinary
 from pagefence.sim.state import WorldState
-from pagefence.sim.step import World, apply
+from pagefence.sim.step import apply, beginning
+from pagefence.sim.world import World
 
 INCIDENT = faults.find("stub-transfer")
 
 
 def calmly(world: World) -> tuple[WorldState, list[tuple[WorkerRef, Effect]], set[str]]:
     """The ordinary course of things until rest: the last state, who did what, and what happened on the way."""
-    state, effects, sometimes = world.beginning(), list[tuple[WorkerRef, Effect]](), set[str]()
+    state, effects, sometimes = beginning(world), list[tuple[WorkerRef, Effect]](), set[str]()
     while moves := ordinary(world, state):
         outcome = apply(world, state, moves[0])
         state = outcome.state

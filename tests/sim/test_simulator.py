@@ -14,8 +14,8 @@ from pagefence.lab import faults
 from pagefence.lab.randomly import Seeds, play_seeds
 from pagefence.sim.moves import Move
 from pagefence.sim.simulator import Run, breaks, in_bounds, shrink, simulate
-from pagefence.sim.step import World
 from pagefence.sim.weather import UNLIMITED, large, small
+from pagefence.sim.world import World
 from pagefence.sim.worlds import SOMETIMES, WHEN
 
 HISTORIES = """

@@ -20,10 +20,10 @@ from pagefence.sim.correspondence import check_recordings, describe
 from pagefence.sim.explorer import Progress, Search, explore, moves_of
 from pagefence.sim.moves import Move
 from pagefence.sim.report import FAIRNESS, Explored, as_json, rate, reached, summary
-from pagefence.sim.step import World
 from pagefence.sim.svg import trace_svg
 from pagefence.sim.table import trace_table
 from pagefence.sim.watch import retold
+from pagefence.sim.world import World
 from pagefence.sim.worlds import WORLDS, Scenery
 from pagefence.ticker import Ticker
 

@@ -9,7 +9,7 @@ from typing import Any
 from pagefence.lab import guards
 from pagefence.protocol.decisions import Decisions, Guard
 from pagefence.sim.bounds import Ask, Bounds, Budget
-from pagefence.sim.step import Below, World
+from pagefence.sim.world import Below, World
 
 # Two tenants, two requests of two pages each, a pool that one of them fills: pages are reused at once.
 SMALL = Bounds(

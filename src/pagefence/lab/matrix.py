@@ -27,7 +27,7 @@ from pagefence.lab.randomly import Seeds, play_seeds
 from pagefence.mistakes import CouldNotAsk, Mistake
 from pagefence.protocol.decisions import GUARDS
 from pagefence.sim.explorer import Result, Search, explore
-from pagefence.sim.step import World
+from pagefence.sim.world import World
 from pagefence.sim.worlds import SOMETIMES
 
 SCHEMA_VERSION = 1

@@ -15,7 +15,7 @@ from pagefence.sim import weather
 from pagefence.sim.crew import LostProcess, begin_as_child
 from pagefence.sim.moves import Move
 from pagefence.sim.simulator import Run, shrink, simulate
-from pagefence.sim.step import World
+from pagefence.sim.world import World
 from pagefence.sim.worlds import SOMETIMES
 
 # It takes a hang-up in the one millisecond of a message's way: three in a thousand runs. Left to the explorer.

@@ -12,6 +12,7 @@ import resource
 import signal
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
 from typing import Any
@@ -23,7 +24,11 @@ from pagefence.sim.canonical import Canon
 from pagefence.sim.menu import menu
 from pagefence.sim.processes import DecodeProcess, PrefillProcess
 from pagefence.sim.state import WorldState
-from pagefence.sim.step import World, apply
+from pagefence.sim.step import apply
+from pagefence.sim.world import World
+
+# A difference of so many states is not worth handing over.
+EVEN_ENOUGH = 64
 
 
 class LostProcess(CouldNotAsk):
@@ -100,7 +105,7 @@ class Crew:
         self._expanders = [Expander(world, share) for share in shares]
         self._ends: list[Connection] = []
         self._processes: list[ForkProcess] = []
-        self._forget: list[list[bytes]] = [[] for _ in shares]
+        self._forget: list[set[bytes]] = [set() for _ in shares]
         self.memory_bytes = 0
 
     def keep(self, key: bytes, keeper: int) -> None:
@@ -108,15 +113,9 @@ class Crew:
         self._keeper[key] = keeper
         self._load[keeper] += 1
 
-    def kept_twice(self, key: bytes, second: int) -> None:
-        """Another process keeps it too. It stays with the one that has less to do, and the other lets go of it."""
-        first = self._keeper.get(key)
-        if first is None or self._load[first] <= self._load[second]:
-            self._forget[second].append(key)
-            return
-        self._forget[first].append(key)
-        self._load[first] -= 1
-        self.keep(key, second)
+    def forget(self, key: bytes, second: int) -> None:
+        """Another process was first to reach it, and keeps it: the paths that are known lead to that one's copy."""
+        self._forget[second].add(key)
 
     def __enter__(self) -> Crew:
         if len(self._expanders) > 1:
@@ -149,21 +148,43 @@ class Crew:
             shares[keeper].append(key)
             self._load[keeper] -= 1
         answers = self._ask("answer", list(zip(self._forget, shares, strict=True)))
-        self._forget = [[] for _ in shares]
+        self._forget = [set() for _ in shares]
         in_order = [iter(answer) for answer in answers]
         return ((keeper, next(in_order[keeper])) for keeper in keepers)
+
+    def even_out(self, frontier: Sequence[bytes]) -> None:
+        """Hand over states from who keeps most to who keeps least, newest first, when one would wait for the other."""
+        most, least = (self._load.index(pick(self._load)) for pick in (max, min))
+        surplus = (self._load[most] - self._load[least]) // 2
+        if surplus <= EVEN_ENOUGH:
+            return
+        kept = (key for key in reversed(frontier) if self._keeper[key] == most)
+        handed = self._ask_one(most, "give", (list(islice(kept, surplus)),))
+        self._ask_one(least, "take", (handed,))
+        self._forget[least] -= handed.keys()  # what it had of its own is replaced
+        for key in handed:
+            self._keeper[key] = least
+        self._load[most] -= len(handed)
+        self._load[least] += len(handed)
 
     def states(self, frontier: Iterable[bytes]) -> dict[bytes, WorldState]:
         """The kept states of a frontier, in its order."""
         kept = self._ask("kept", [()] * len(self._load))
         return {key: kept[self._keeper[key]][key] for key in frontier}
 
-    def _ask(self, what: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+    def _ask_one(self, whom: int, what: str, given: tuple[Any, ...]) -> Any:
+        nothing: list[tuple[Any, ...]] = [("nothing",)] * len(self._load)
+        return self._ask_each([(what, *given) if i == whom else rest for i, rest in enumerate(nothing)])[whom]
+
+    def _ask(self, what: str, arguments: Iterable[tuple[Any, ...]]) -> list[Any]:
+        return self._ask_each([(what, *given) for given in arguments])
+
+    def _ask_each(self, orders: Sequence[tuple[Any, ...]]) -> list[Any]:
         if not self._ends:
-            return [_do(expander, what, given) for expander, given in zip(self._expanders, arguments, strict=True)]
+            return [_do(expander, *order) for expander, order in zip(self._expanders, orders, strict=True)]
         try:
-            for end, given in zip(self._ends, arguments, strict=True):
-                end.send((what, given))
+            for end, order in zip(self._ends, orders, strict=True):
+                end.send(order)
             answers = [end.recv() for end in self._ends]
         except (EOFError, OSError):
             raise LostProcess from None
@@ -173,8 +194,17 @@ class Crew:
         return answers
 
 
-def _do(expander: Expander, what: str, given: tuple[Any, ...]) -> Any:
-    return expander.answer(*given) if what == "answer" else expander.states
+def _do(expander: Expander, what: str, *given: Any) -> Any:
+    if what == "answer":
+        return expander.answer(*given)
+    if what == "kept":
+        return expander.states
+    if what == "give":
+        return {key: expander.states.pop(key) for key in given[0]}
+    if what == "take":
+        expander.states.update(given[0])
+        expander.reached.update(given[0])
+    return None
 
 
 def begin_as_child(parent: int) -> None:
@@ -190,11 +220,11 @@ def _serve(expander: Expander, end: Connection, parent: int) -> None:
     gc.disable()  # states hold no cycles, and walking millions of them costs more than the search
     while True:
         try:
-            what, given = end.recv()
+            order = end.recv()
         except EOFError:
             return
         try:
-            end.send(_do(expander, what, given))
+            end.send(_do(expander, *order))
         except Exception as error:  # a defect of ours: the searching process must not wait for ever
             end.send(error)
 

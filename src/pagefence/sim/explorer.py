@@ -22,7 +22,8 @@ from pagefence.sim.interrupts import put_off
 from pagefence.sim.menu import all_moves
 from pagefence.sim.moves import Move
 from pagefence.sim.state import WorldState
-from pagefence.sim.step import World, apply
+from pagefence.sim.step import apply, beginning
+from pagefence.sim.world import World
 
 Order = Literal["breadth", "depth"]
 _BATCH = 256
@@ -133,6 +134,7 @@ class _Run:
         with Crew(self.world, cores, states) as crew:
             while p.frontier and self.found is None and not _spent(p, self.search) and not enough():
                 self._expand(crew, _take(p, self.search, cores))
+                crew.even_out(p.frontier)
             left = {} if self.found else crew.states(p.frontier)
             if self.checkpoint is not None and left:
                 self.checkpoint.save(p, left)
@@ -152,7 +154,7 @@ class _Run:
 
 
 def _begin(world: World) -> tuple[Progress, dict[bytes, WorldState]]:
-    state = world.beginning()
+    state = beginning(world)
     key, raw = Canon(symmetry=world.reduced).keys(state)
     p = Progress(known={key: (ROOT, 0)}, raw={raw}, frontier=deque([key]))
     return p, {key: state}
@@ -188,7 +190,7 @@ def _merge(world: World, p: Progress, key: bytes, keeper: int, expanded: Expande
             p.frontier.append(successor)
             crew.keep(successor, keeper)
         elif kept:
-            crew.kept_twice(successor, keeper)
+            crew.forget(successor, keeper)
     return None
 
 
@@ -204,7 +206,7 @@ def _found(world: World, p: Progress, rule: str, message: str, key: bytes, last:
 
 def moves_of(world: World, numbers: Iterable[int]) -> Iterator[Move]:
     """The moves that a path of numbers names. Raises NoSuchPath where a number names none."""
-    state, over = world.beginning(), False
+    state, over = beginning(world), False
     for place, number in enumerate(numbers):
         menu = [] if over else all_moves(world, state)
         if not 0 <= number < len(menu):

@@ -9,7 +9,7 @@ from pagefence.sim.memory import Write
 from pagefence.sim.moves import Move
 from pagefence.sim.processes import DecodeProcess, PrefillProcess, Process
 from pagefence.sim.state import ROUTER, WorldState
-from pagefence.sim.step import World, delivery
+from pagefence.sim.world import World, delivery
 
 
 def ordinary(world: World, state: WorldState) -> list[Move]:

@@ -23,8 +23,9 @@ from pagefence.sim.crew import not_at_rest
 from pagefence.sim.menu import course, mishaps, timer_move
 from pagefence.sim.moves import Move
 from pagefence.sim.state import WorldState
-from pagefence.sim.step import NotPossible, World, apply
+from pagefence.sim.step import apply, beginning
 from pagefence.sim.weather import Weather, weather
+from pagefence.sim.world import NotPossible, World
 
 PATIENCE = 50  # ordinary moves per request, in the fair part, before the world counts as restless
 
@@ -70,7 +71,7 @@ class _Play:
     state: WorldState = field(init=False)
 
     def __post_init__(self) -> None:
-        self.state = self.world.beginning()
+        self.state = beginning(self.world)
 
     def until_rest(self, hostile_events: int) -> None:
         """Raises Violation on the first broken rule, and when the world does not come to rest (I5)."""
@@ -126,7 +127,7 @@ class _Play:
 
 def breaks(world: World, moves: list[Move]) -> tuple[str, int] | None:
     """The rule that a list of moves breaks, and after how many; moves that do not fit are passed over."""
-    state = world.beginning()
+    state = beginning(world)
     for number, move in enumerate(moves, 1):
         try:
             state = apply(world, state, move).state
@@ -170,7 +171,7 @@ def shrink(run: Run, tell: Callable[[int], None] | None = None) -> tuple[Move, .
 
 def _fitting(world: World, moves: list[Move]) -> list[Move]:
     """Only the moves that do something."""
-    state = world.beginning()
+    state = beginning(world)
     kept: list[Move] = []
     for move in moves:
         try:

@@ -10,8 +10,9 @@ from pagefence.protocol.messages import Envelope, Room
 from pagefence.sim.moves import Move
 from pagefence.sim.processes import DecodeProcess, Process
 from pagefence.sim.state import WorldState, room_of
-from pagefence.sim.step import Outcome, World, apply
+from pagefence.sim.step import apply, beginning
 from pagefence.sim.trace import Message, PageView, Trace, TraceStep
+from pagefence.sim.world import Outcome, World
 
 
 def retold(world: World, moves: Iterable[Move], fault: str | None, guards: str, replay: str) -> Trace:
@@ -19,7 +20,7 @@ def retold(world: World, moves: Iterable[Move], fault: str | None, guards: str, 
 
     Raises NotPossible where a move does not fit.
     """
-    state, steps = world.beginning(), []
+    state, steps = beginning(world), []
     rule = violation = None
     for number, move in enumerate(moves, 1):
         try:

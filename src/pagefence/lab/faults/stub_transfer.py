@@ -29,7 +29,7 @@ FAULT = Fault(
     summary="a rejected prompt goes on as a one-token placeholder; decode reads every page that it reserved",
     mechanism=placeholder_for_rejected.__doc__ or "",
     reference="sgl-project/sglang #30233, #34208, #36926, #38935",
-    rules=("I3", "I4", "I1"),
+    rules=("I3", "I4", "I1", "I6"),
     override=lambda d: replace(d, admit_prompt=placeholder_for_rejected),
     bounds=SHORT_PREFILL,
     world=INCIDENT,

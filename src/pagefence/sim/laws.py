@@ -136,7 +136,7 @@ def reuse(s: Scene, p: DecodeProcess, effect: Zero) -> None:
 
 
 def nothing_else_written(s: Scene, move: Move) -> None:
-    """I2: a decode step writes into the slot of its own row only. That slot is not modelled, so here it writes nothing."""
+    """I2: a decode step writes only the slot of its own row. That is not modelled, so here it writes nothing."""
     before = s.before.process(move.who, s.bounds) if move.kind == "generate" else None
     after = s.processes[s.place(move.who)] if isinstance(before, DecodeProcess) else None
     if not isinstance(before, DecodeProcess) or not isinstance(after, DecodeProcess):

@@ -10,7 +10,8 @@ import multiprocessing
 import os
 import resource
 import signal
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from multiprocessing.connection import Connection
@@ -28,7 +29,7 @@ from pagefence.sim.step import apply
 from pagefence.sim.world import World
 
 # A difference of so many states is not worth handing over.
-EVEN_ENOUGH = 64
+EVEN_ENOUGH = 16
 
 
 class LostProcess(CouldNotAsk):
@@ -101,21 +102,23 @@ class Crew:
         for place, (key, state) in enumerate(states.items()):
             self._keeper[key] = place % cores
             shares[place % cores][key] = state
-        self._load = [len(share) for share in shares]
+        self._size = cores
         self._expanders = [Expander(world, share) for share in shares]
         self._ends: list[Connection] = []
         self._processes: list[ForkProcess] = []
         self._forget: list[set[bytes]] = [set() for _ in shares]
+        self._under_way: list[int] = []  # who expands each state of the batch that was begun
+        self._done: list[Any] = []
         self.memory_bytes = 0
 
     def keep(self, key: bytes, keeper: int) -> None:
         """A state that is new to all: whoever reached it keeps it."""
         self._keeper[key] = keeper
-        self._load[keeper] += 1
 
     def forget(self, key: bytes, second: int) -> None:
-        """Another process was first to reach it, and keeps it: the paths that are known lead to that one's copy."""
-        self._forget[second].add(key)
+        """Another process was first to reach it: the paths that are known lead to that one's copy."""
+        if self._keeper.get(key) != second:  # unless that copy was handed to it meanwhile
+            self._forget[second].add(key)
 
     def __enter__(self) -> Crew:
         if len(self._expanders) > 1:
@@ -140,51 +143,59 @@ class Crew:
         largest_child = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss if self._processes else 0
         self.memory_bytes = 1024 * (own + len(self._processes) * largest_child)
 
-    def expand(self, batch: Sequence[bytes]) -> Iterator[tuple[int, Expanded]]:
-        """For each state, in order: who expanded it, and its successors."""
-        keepers = [self._keeper.pop(key) for key in batch]
-        shares: list[list[bytes]] = [[] for _ in self._load]
-        for key, keeper in zip(batch, keepers, strict=True):
+    def begin(self, batch: Sequence[bytes]) -> None:
+        """Have some states expanded; `finish` gives what came of it. Between the two nothing else may be asked."""
+        self._under_way = [self._keeper.pop(key) for key in batch]
+        shares: list[list[bytes]] = [[] for _ in range(self._size)]
+        for key, keeper in zip(batch, self._under_way, strict=True):
             shares[keeper].append(key)
-            self._load[keeper] -= 1
-        answers = self._ask("answer", list(zip(self._forget, shares, strict=True)))
+        self._order([("answer", *given) for given in zip(self._forget, shares, strict=True)])
         self._forget = [set() for _ in shares]
-        in_order = [iter(answer) for answer in answers]
-        return ((keeper, next(in_order[keeper])) for keeper in keepers)
 
-    def even_out(self, frontier: Sequence[bytes]) -> None:
-        """Hand over states from who keeps most to who keeps least, newest first, when one would wait for the other."""
-        most, least = (self._load.index(pick(self._load)) for pick in (max, min))
-        surplus = (self._load[most] - self._load[least]) // 2
+    def finish(self) -> list[tuple[int, Expanded]]:
+        """For each state that was begun with, in order: who expanded it, and its successors."""
+        in_order = [iter(answer) for answer in self._answers()]
+        return [(keeper, next(in_order[keeper])) for keeper in self._under_way]
+
+    def even_out(self, batch: Sequence[bytes]) -> None:
+        """Before a batch: hand states of it from who keeps most of them to who keeps least, or one would wait."""
+        load = Counter(dict.fromkeys(range(self._size), 0))
+        load.update(self._keeper[key] for key in batch)
+        (most, many), (least, few) = load.most_common()[0], load.most_common()[-1]
+        surplus = (many - few) // 2
         if surplus <= EVEN_ENOUGH:
             return
-        kept = (key for key in reversed(frontier) if self._keeper[key] == most)
+        kept = (key for key in batch if self._keeper[key] == most)
         handed = self._ask_one(most, "give", (list(islice(kept, surplus)),))
         self._ask_one(least, "take", (handed,))
         self._forget[least] -= handed.keys()  # what it had of its own is replaced
-        for key in handed:
-            self._keeper[key] = least
-        self._load[most] -= len(handed)
-        self._load[least] += len(handed)
+        self._keeper.update(dict.fromkeys(handed, least))
 
     def states(self, frontier: Iterable[bytes]) -> dict[bytes, WorldState]:
         """The kept states of a frontier, in its order."""
-        kept = self._ask("kept", [()] * len(self._load))
+        self._order([("kept",)] * self._size)
+        kept = self._answers()
         return {key: kept[self._keeper[key]][key] for key in frontier}
 
     def _ask_one(self, whom: int, what: str, given: tuple[Any, ...]) -> Any:
-        nothing: list[tuple[Any, ...]] = [("nothing",)] * len(self._load)
-        return self._ask_each([(what, *given) if i == whom else rest for i, rest in enumerate(nothing)])[whom]
+        self._order([(what, *given) if i == whom else ("nothing",) for i in range(self._size)])
+        return self._answers()[whom]
 
-    def _ask(self, what: str, arguments: Iterable[tuple[Any, ...]]) -> list[Any]:
-        return self._ask_each([(what, *given) for given in arguments])
-
-    def _ask_each(self, orders: Sequence[tuple[Any, ...]]) -> list[Any]:
+    def _order(self, orders: Sequence[tuple[Any, ...]]) -> None:
+        """One order to each process; alone, it is carried out at once."""
         if not self._ends:
-            return [_do(expander, *order) for expander, order in zip(self._expanders, orders, strict=True)]
+            self._done = [_do(expander, *order) for expander, order in zip(self._expanders, orders, strict=True)]
+            return
         try:
             for end, order in zip(self._ends, orders, strict=True):
                 end.send(order)
+        except OSError:
+            raise LostProcess from None
+
+    def _answers(self) -> list[Any]:
+        if not self._ends:
+            return self._done
+        try:
             answers = [end.recv() for end in self._ends]
         except (EOFError, OSError):
             raise LostProcess from None

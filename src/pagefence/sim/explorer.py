@@ -26,6 +26,7 @@ from pagefence.sim.step import apply, beginning
 from pagefence.sim.world import World
 
 Order = Literal["breadth", "depth"]
+_Came = tuple[bytes, tuple[int, Expanded]]  # what came of a state: who expanded it, and its successors
 _BATCH = 256
 ROOT = b""
 SAVE_EVERY_S = 120.0
@@ -129,28 +130,45 @@ class _Run:
         self._before = p.seconds
 
     def on(self, cores: int, states: dict[bytes, WorldState], enough: Callable[[], bool]) -> dict[bytes, WorldState]:
-        """Search until the end, a violation, a limit, or `enough`; gives the states of the frontier."""
-        p = self.p
+        """Search until the end, a violation, a limit, or `enough`; gives the states of the frontier.
+
+        Breadth first, a batch is merged while the next one is being expanded.
+        """
+        p, came = self.p, list[_Came]()
         with Crew(self.world, cores, states) as crew:
-            while p.frontier and self.found is None and not _spent(p, self.search) and not enough():
-                self._expand(crew, _take(p, self.search, cores))
-                crew.even_out(p.frontier)
+            while (p.frontier or came) and self.found is None and not _spent(p, self.search) and not enough():
+                batch = _take(p, self.search, cores)
+                crew.even_out(batch)
+                crew.begin(batch)
+                self._merge(came, crew)
+                came = list(zip(batch, crew.finish(), strict=True))
+                save = self._save_is_due()
+                if save or self.search.order == "depth":
+                    self._merge(came, crew)
+                    came = []
+                if save:
+                    self._save(crew.states(p.frontier))
+                if self.tell is not None:
+                    self.tell(p)
+            self._merge(came, crew)
             left = {} if self.found else crew.states(p.frontier)
-            if self.checkpoint is not None and left:
-                self.checkpoint.save(p, left)
+            if left:
+                self._save(left)
         self.memory_bytes = crew.memory_bytes
         return left
 
-    def _expand(self, crew: Crew, batch: list[bytes]) -> None:
-        p = self.p
-        for key, (keeper, expanded) in zip(batch, crew.expand(batch), strict=True):
-            self.found = self.found or _merge(self.world, p, key, keeper, expanded, crew)
-        p.seconds = self._before + time.monotonic() - self._started
-        if self.checkpoint is not None and time.monotonic() - self._saved > SAVE_EVERY_S and not self.found:
-            self.checkpoint.save(p, crew.states(p.frontier))
+    def _merge(self, came: list[_Came], crew: Crew) -> None:
+        for key, (keeper, expanded) in came:
+            self.found = self.found or _merge(self.world, self.p, key, keeper, expanded, crew)
+        self.p.seconds = self._before + time.monotonic() - self._started
+
+    def _save_is_due(self) -> bool:
+        return self.checkpoint is not None and time.monotonic() - self._saved > SAVE_EVERY_S
+
+    def _save(self, states: dict[bytes, WorldState]) -> None:
+        if self.checkpoint is not None and self.found is None:
+            self.checkpoint.save(self.p, states)
             self._saved = time.monotonic()
-        if self.tell is not None:
-            self.tell(p)
 
 
 def _begin(world: World) -> tuple[Progress, dict[bytes, WorldState]]:

@@ -41,18 +41,21 @@ class Canon:
     def __init__(self, symmetry: bool = True) -> None:
         self.symmetry = symmetry
         self._known: dict[tuple[int, WorkerRef | None], tuple[object, Shape]] = {}
+        self._processes: dict[int, tuple[Process, Shape, dict[int, int]]] = {}
 
     def keys(self, state: WorldState) -> tuple[bytes, bytes]:
         """Canonical and raw key, 16 bytes each: equal canonical keys for states that no machine can tell apart."""
-        if len(self._known) > _KEEP:
+        if len(self._known) + len(self._processes) > _KEEP:
             self._known.clear()
+            self._processes.clear()
         places: dict[WorkerRef, dict[int, int]] = {}
         parts: list[Shape] = [self._shape(state.router, None), self._network(state)]
         for process in state.processes:
-            parts.append(self._shape(process, process.ref if process else None))
-            if process is not None:
-                places[process.ref] = _places(process.state.pool)
-                parts.append(self._memory(process, places[process.ref]))
+            if process is None:
+                parts.append((None, ()))
+                continue
+            shape, places[process.ref] = self._process(process)
+            parts.append(shape)
         rest = (state.epochs, tuple(state.budget), state.submitted)
         parts.append((rest, ()))
         parts += [self._shape(state.timers, None), self._outcomes(state)]
@@ -60,6 +63,15 @@ class Canon:
         shapes = [shape for shape, _ in parts]
         raw = _digest((shapes, refs))
         return _digest((shapes, _renamed(refs, places))) if self.symmetry else raw, raw
+
+    def _process(self, process: Process) -> tuple[Shape, dict[int, int]]:
+        """A process with what lies in its memory, and its pages' places. A move changes one process, seldom two."""
+        known = self._processes.get(id(process))
+        if known is None:
+            places = _places(process.state.pool)
+            shape = _joined([self._shape(process, process.ref), self._memory(process, places)])
+            known = self._processes[id(process)] = process, shape, places
+        return known[1], known[2]
 
     def _network(self, state: WorldState) -> Shape:
         """Messages by channel; the order between channels means nothing."""

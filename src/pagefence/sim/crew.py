@@ -26,6 +26,7 @@ from pagefence.sim.menu import menu
 from pagefence.sim.processes import DecodeProcess, PrefillProcess
 from pagefence.sim.state import WorldState
 from pagefence.sim.step import apply
+from pagefence.sim.steps import Steps
 from pagefence.sim.world import World
 
 # A difference of so many states is not worth handing over.
@@ -59,6 +60,7 @@ class Expander:
     def __init__(self, world: World, states: Mapping[bytes, WorldState]) -> None:
         self.world = world
         self.canon = Canon(symmetry=world.reduced)
+        self.steps = Steps()
         self.states = dict(states)
         self.reached = set(states)
 
@@ -74,7 +76,7 @@ class Expander:
         successors, sometimes = [], set[str]()
         for number, move in enumerate(moves):
             try:
-                outcome = apply(world, state, move)
+                outcome = apply(world, state, move, self.steps)
             except Violation as violation:
                 return Expanded(sometimes=frozenset(sometimes), broken=(violation.rule_id, str(violation), number))
             sometimes.update(outcome.sometimes)

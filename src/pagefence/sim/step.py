@@ -8,6 +8,7 @@ from pagefence.sim.moves import Move
 from pagefence.sim.reduction import without_the_dead
 from pagefence.sim.scene import Scene
 from pagefence.sim.state import WorldState, empty
+from pagefence.sim.steps import Steps
 from pagefence.sim.world import Outcome, World, delivery
 
 
@@ -21,9 +22,12 @@ def beginning(world: World) -> WorldState:
     return state
 
 
-def apply(world: World, state: WorldState, move: Move) -> Outcome:
-    """The world after `move`. Raises Violation on the first broken rule, NotPossible for a move that there is not."""
-    scene = Scene(world, state)
+def apply(world: World, state: WorldState, move: Move, steps: Steps | None = None) -> Outcome:
+    """The world after `move`. Raises Violation on the first broken rule, NotPossible for a move that there is not.
+
+    `steps` remembers what the machines did in other schedules of this world.
+    """
+    scene = Scene(world, state, steps)
     MOVES[move.kind](scene, move)
     if world.below is not None:
         world.below(scene, move)

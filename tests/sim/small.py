@@ -1,4 +1,4 @@
-"""Worlds that are searched in a second or so, and searches of them."""
+"""Worlds that are searched in a second or so, searches of them, and their ordinary course."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ from dataclasses import replace
 from functools import cache
 
 from pagefence.lab import faults
+from pagefence.protocol.effects import Effect
+from pagefence.protocol.messages import WorkerRef
 from pagefence.sim.bounds import Ask, Budget
 from pagefence.sim.explorer import Order, Result, Search, explore
+from pagefence.sim.menu import ordinary
+from pagefence.sim.state import WorldState
+from pagefence.sim.step import apply, beginning
 from pagefence.sim.world import World
 from pagefence.sim.worlds import WORLDS
 
@@ -36,3 +41,14 @@ def hunted(fault: str, order: Order = "breadth", reduced: bool = True) -> Result
 def faulty(fault: str, reduced: bool = True) -> World:
     """The world of a fault."""
     return replace(faults.find(fault).small_world("off"), reduced=reduced)
+
+
+def calmly(world: World) -> tuple[WorldState, list[tuple[WorkerRef, Effect]], set[str]]:
+    """The ordinary course of things until rest: the last state, who did what, and what happened on the way."""
+    state, effects, sometimes = beginning(world), list[tuple[WorkerRef, Effect]](), set[str]()
+    while moves := ordinary(world, state):
+        outcome = apply(world, state, moves[0])
+        state = outcome.state
+        effects += outcome.effects
+        sometimes.update(outcome.sometimes)
+    return state, effects, sometimes

@@ -13,27 +13,15 @@ from pagefence.lab.worlds import SHORT_PREFILL
 from pagefence.pool.pages import Lease
 from pagefence.protocol import decode, decode_state, prefill
 from pagefence.protocol.decisions import GUARDS, Decisions
-from pagefence.protocol.effects import Effect, End, Refuse, Send
-from pagefence.protocol.messages import Abort, Rejected, Start, Timer, WorkerRef
+from pagefence.protocol.effects import End, Refuse, Send
+from pagefence.protocol.messages import Abort, Rejected, Start, Timer
 from pagefence.sim.bounds import Budget
 from pagefence.sim.explorer import Search, explore
-from pagefence.sim.menu import ordinary
-from pagefence.sim.state import WorldState
-from pagefence.sim.step import apply, beginning
 from pagefence.sim.world import World
 
+from .small import calmly
+
 INCIDENT = faults.find("stub-transfer")
-
-
-def calmly(world: World) -> tuple[WorldState, list[tuple[WorkerRef, Effect]], set[str]]:
-    """The ordinary course of things until rest: the last state, who did what, and what happened on the way."""
-    state, effects, sometimes = beginning(world), list[tuple[WorkerRef, Effect]](), set[str]()
-    while moves := ordinary(world, state):
-        outcome = apply(world, state, moves[0])
-        state = outcome.state
-        effects += outcome.effects
-        sometimes.update(outcome.sometimes)
-    return state, effects, sometimes
 
 
 # --- the incident -------------------------------------------------------------------------------------------------

@@ -21,10 +21,20 @@ Guard = Literal[
 ]  # fmt: skip
 GUARDS: tuple[Guard, ...] = get_args(Guard)
 
+# A step of a machine, or why it drops the message.
+Rule = Callable[..., Any] | str
+# The phases of a machine -> the types of its messages -> the rule.
+Table = Mapping[Any, Mapping[type, Rule]]
 
 # (machine, phase of the room or ANY, type of the message) -> the rule that runs instead of the table's.
 Cell = tuple[str, str, type]
+Cells = Mapping[Cell, Callable[..., Any]]
 ANY = "*"
+
+
+def rule_in(cells: Cells, table: Table, machine: str, phase: str, kind: type) -> Rule:
+    """What a message of this kind meets in this phase: the rule that `cells` puts there, or else the table's."""
+    return cells.get((machine, phase, kind)) or table[phase].get(kind, "not in the table")
 
 
 def nobody_can_reach(lease: Lease) -> bool:
@@ -49,4 +59,4 @@ class Decisions:
     zero_on_lease: bool = True
     check_frames: bool = True
     guards: tuple[Guard, ...] = GUARDS
-    cells: Mapping[Cell, Callable[..., Any]] = field(default_factory=dict)
+    cells: Cells = field(default_factory=dict)

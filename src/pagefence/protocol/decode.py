@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from pagefence.pool.slots import NoFreeSlot
 from pagefence.protocol import errors
-from pagefence.protocol.decisions import Decisions
+from pagefence.protocol.decisions import Decisions, rule_in
 from pagefence.protocol.decode_state import DecodeState, Phase, Request
 from pagefence.protocol.effects import Dropped, Effects, Run, Send, SetTimer, Stop, Verify, Zero
 from pagefence.protocol.handoff import Mismatch
@@ -80,9 +80,9 @@ class Machine:
         if request and said_by_prefill and sender != request.offer.prefill:
             return state, (Dropped(type(message).__name__, f"{sender} is not this room's prefill"),)
         phase = state.phase(message.room)
-        rule = self.decisions.cells.get(("decode", phase, type(message))) or TABLE[phase].get(type(message))
-        if rule is None or isinstance(rule, str):
-            return state, (Dropped(type(message).__name__, rule or "not in the table"),)
+        rule: Rule = rule_in(self.decisions.cells, TABLE, "decode", phase, type(message))
+        if isinstance(rule, str):
+            return state, (Dropped(type(message).__name__, rule),)
         return rule(self.decisions, state, message)
 
 

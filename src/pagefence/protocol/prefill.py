@@ -15,7 +15,7 @@ from pagefence.pool.admitted import Admitted
 from pagefence.pool.pages import PagePool
 from pagefence.pool.prefix import CachedPage
 from pagefence.protocol import errors
-from pagefence.protocol.decisions import Decisions
+from pagefence.protocol.decisions import Decisions, rule_in
 from pagefence.protocol.effects import Compute, Dropped, Effects, Send, SetTimer, StopCompute, WriteChunk, Zero
 from pagefence.protocol.handoff import seal
 from pagefence.protocol.membership import Membership
@@ -139,9 +139,9 @@ class Machine:
 
     def _room(self, state: PrefillState, message: RoomMessage) -> Step:
         phase = state.phase(message.room)
-        rule = self.decisions.cells.get(("prefill", phase, type(message))) or TABLE[phase].get(type(message))
-        if rule is None or isinstance(rule, str):
-            return state, (Dropped(type(message).__name__, rule or "not in the table"),)
+        rule: Rule = rule_in(self.decisions.cells, TABLE, "prefill", phase, type(message))
+        if isinstance(rule, str):
+            return state, (Dropped(type(message).__name__, rule),)
         return rule(self.decisions, state, message)
 
 

@@ -15,7 +15,7 @@ from immutables import Map
 
 from pagefence.protocol import errors
 from pagefence.protocol.admission import Node, Topology
-from pagefence.protocol.decisions import ANY, Decisions
+from pagefence.protocol.decisions import ANY, Decisions, rule_in
 from pagefence.protocol.effects import Begin, Dropped, Effects, Emit, End, Refuse, Restart, Send, SetTimer
 from pagefence.protocol.messages import (
     Abort,
@@ -145,9 +145,9 @@ class Machine:
         if request and sender not in _speakers(state, request, message):
             return state, (Dropped(type(message).__name__, f"not {sender}'s to say in this room"),)
         phase = state.phase(message.room)
-        rule = self.decisions.cells.get(("router", phase, type(message))) or TABLE[phase].get(type(message))
-        if rule is None or isinstance(rule, str):
-            return state, (Dropped(type(message).__name__, rule or "not in the table"),)
+        rule: Rule = rule_in(self.decisions.cells, TABLE, "router", phase, type(message))
+        if isinstance(rule, str):
+            return state, (Dropped(type(message).__name__, rule),)
         return rule(state, message)
 
 

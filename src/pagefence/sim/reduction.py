@@ -12,14 +12,13 @@ from dataclasses import replace
 from typing import Any
 
 from pagefence.protocol import decode, prefill, router
-from pagefence.protocol.decisions import ANY, Cell
+from pagefence.protocol.decisions import ANY, Cells, Table, rule_in
 from pagefence.protocol.messages import Abort, Envelope, Offer, Start, Timer, WorkerRef
 from pagefence.sim.processes import DecodeProcess
 from pagefence.sim.state import ROUTER, WorldState, room_of
 
 Names = Sequence[str]
-Cells = Mapping[Cell, Any]
-_TABLES: Mapping[str, Mapping[Any, Mapping[type, Any]]] = {
+_TABLES: Mapping[str, Table] = {
     "router": router.TABLE,
     "prefill": prefill.TABLE,
     "decode": decode.TABLE,
@@ -87,8 +86,7 @@ def _dropped(cells: Cells, machine: str, state: Any, message: object) -> bool:
     room = room_of(message)
     if room is None:
         return False
-    phase = state.phase(room)
-    kind = type(message)
-    if phase != "over" or (machine, phase, kind) in cells or (machine, ANY, kind) in cells:
+    phase, kind = state.phase(room), type(message)
+    if phase != "over" or (machine, ANY, kind) in cells:
         return False
-    return isinstance(_TABLES[machine][phase].get(kind), str)
+    return isinstance(rule_in(cells, _TABLES[machine], machine, phase, kind), str)

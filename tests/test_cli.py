@@ -14,9 +14,9 @@ import pytest
 import typer
 
 from pagefence.cli import app
+from pagefence.files import CannotWrite
 from pagefence.options import build
 from pagefence.run import run
-from pagefence.verdict.report import CannotWrite
 from tests.probes.toy import KEYS, Toy, running
 
 

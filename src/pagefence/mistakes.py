@@ -16,6 +16,10 @@ class Mistake(Exception):
     exit_code = EXIT_USAGE
 
 
+class Usage(Mistake):
+    """Flags that do not go together, or name what is not there; the message says what and what instead."""
+
+
 class CouldNotAsk(Mistake):
     """Nothing is wrong with the command, but nothing could be found out either."""
 

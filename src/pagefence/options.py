@@ -11,15 +11,11 @@ from urllib.parse import urlsplit
 from pagefence.fleet import Keys, Target
 from pagefence.fleet.embedded import Recipe
 from pagefence.lab import faults
-from pagefence.mistakes import Mistake
+from pagefence.mistakes import Usage
 from pagefence.session import Options
 
 _THOROUGH = 8192
 _EMBEDDED_ONLY = ("fault", "guards", "model", "thorough", "keep")
-
-
-class Usage(Mistake):
-    """A mistake in the command; the message says what and what instead."""
 
 
 def build(command: str, probes: tuple[str, ...], given: Mapping[str, Any], environment: Mapping[str, str]) -> Options:

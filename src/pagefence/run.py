@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import typer
 
@@ -32,6 +35,22 @@ def run(application: typer.Typer, arguments: Sequence[str], obj: object = None) 
         return _say(
             f"internal error: {type(error).__name__}: {error} (PAGEFENCE_DEBUG=1 shows where)", EXIT_INCONCLUSIVE
         )
+
+
+@contextmanager
+def terminated_is_interrupted() -> Iterator[None]:
+    """Inside, SIGTERM ends a run as Ctrl-C does: what is done is kept, and no process or fleet stays behind.
+
+    Where signals cannot be heard, outside the main thread, nothing is changed.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _say(message: str, code: int) -> int:

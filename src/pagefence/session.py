@@ -7,25 +7,25 @@ import contextlib
 import os
 import secrets
 import shlex
-import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.console import Console
 from rich.prompt import Confirm
 
+from pagefence.files import CannotWrite, check_writable, write_atomically
 from pagefence.fleet import Fleet, Keys, Target
 from pagefence.fleet.embedded import Recipe, Running, embedded
 from pagefence.mistakes import EXIT_INCONCLUSIVE, CouldNotAsk
 from pagefence.probes import Config, Examination, ProbeResult, examine
+from pagefence.run import terminated_is_interrupted
 from pagefence.ticker import Ticker
 from pagefence.verdict.decide import EXIT_CLEAN, decide
 from pagefence.verdict.repeat import save
-from pagefence.verdict.report import CannotWrite, Repeat, Run, as_json, check_writable, write_atomically
+from pagefence.verdict.report import Repeat, Run, as_json
 from pagefence.verdict.terminal import show
 
 
@@ -61,7 +61,7 @@ def conduct(options: Options) -> int:
     examination = Examination(config)
     started = time.monotonic()
     interrupted = False
-    with contextlib.ExitStack() as stack, _terminated_is_interrupted():
+    with contextlib.ExitStack() as stack, terminated_is_interrupted():
         target, keys, running = options.target, options.keys, None
         try:
             with Ticker(_console(stderr=True)) as ticker:
@@ -136,16 +136,6 @@ def _console(stderr: bool) -> Console:
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() or "COLUMNS" in os.environ else 120
     return Console(stderr=stderr, width=width, highlight=False)
-
-
-@contextlib.contextmanager
-def _terminated_is_interrupted() -> Iterator[None]:
-    """SIGTERM ends a run as Ctrl-C does, so that a fleet of ours is stopped then too."""
-    before = signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _keep(running: Running, console: Console) -> None:

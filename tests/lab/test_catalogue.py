@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,17 @@ def test_a_fault_says_what_it_is(fault: Fault) -> None:
     assert fault.reference
     assert fault.rules
     assert set(fault.rules) <= set(RULES)
+
+
+def test_two_faults_of_one_name_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = Path(str(faults.__file__)).with_name("page_leak.py")
+    (tmp_path / "page_leak_again.py").write_text(first.read_text(encoding="utf-8"), encoding="utf-8")
+    monkeypatch.setattr(faults, "__path__", [*faults.__path__, str(tmp_path)])
+    try:
+        with pytest.raises(ValueError, match=r"page_leak_again: there is a fault 'page-leak' already"):
+            faults._catalogue()
+    finally:
+        sys.modules.pop(f"{faults.__name__}.page_leak_again")
 
 
 def test_a_fault_is_one_file_of_under_forty_lines() -> None:

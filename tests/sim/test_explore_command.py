@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -16,6 +20,7 @@ import psutil
 import pytest
 
 from pagefence.cli import app
+from pagefence.lab import faults
 from pagefence.run import run
 from pagefence.sim.worlds import WORLDS, Scenery
 
@@ -32,7 +37,8 @@ def small_worlds(monkeypatch: pytest.MonkeyPatch) -> None:
     losses = replace(worlds["losses"], long=True)
     for name in list(worlds):
         monkeypatch.delitem(worlds, name)
-    for scenery in (Scenery(ONE_CRASH, "for a test"), Scenery(ALONE, "for a test"), losses):
+    late = Scenery(faults.find("free-while-writing").bounds, "for a test", long=True)
+    for scenery in (Scenery(ONE_CRASH, "for a test"), Scenery(ALONE, "for a test"), losses, late):
         monkeypatch.setitem(worlds, scenery.bounds.name, scenery)
     monkeypatch.setenv("COLUMNS", "160")
 
@@ -83,6 +89,14 @@ def test_a_search_that_was_cut_short_is_3(capsys: Captured) -> None:
     assert "not finished" in human
 
 
+def test_only_a_search_to_the_end_says_that_everything_comes_to_rest(capsys: Captured) -> None:
+    said, cut_short = (
+        as_json(capsys, "--world", "one crash", *limit)[1]["worlds"][0] for limit in ((), ("--states", "50"))
+    )
+    assert said["rests"] is True
+    assert cut_short["rests"] is False
+
+
 def test_a_complete_search_that_has_not_been_where_bugs_live_is_3(capsys: Captured) -> None:
     code, said, human = as_json(capsys, "--world", "alone")
     assert code == 3
@@ -129,6 +143,18 @@ def test_a_path_replays_and_a_picture_is_drawn(capsys: Captured, tmp_path: Path)
     assert (again["rule"], again["moves"]) == (violation["rule"], violation["moves"])
     assert violation["message"].split(": ", 1)[1][:40] in human
     assert ElementTree.parse(picture).getroot().tag == "{http://www.w3.org/2000/svg}svg"
+
+
+def test_the_command_that_is_printed_replays_to_the_same_rule(capsys: Captured) -> None:
+    watched = (*FAULT, "--rules", "I1", "--world", "late writes")
+    _, said, human = as_json(capsys, *watched)
+    violation = said["worlds"][-1]["violation"]
+    assert violation["rule"] == "I1"
+    printed = re.search(r"pagefence explore .* --path [0-9.]+", human)
+    assert printed is not None
+    code, again, _ = as_json(capsys, *shlex.split(printed.group())[2:])
+    assert code == 1
+    assert (again["rule"], again["moves"]) == ("I1", violation["moves"])
 
 
 def test_a_path_that_breaks_nothing_is_0(capsys: Captured) -> None:
@@ -219,9 +245,9 @@ def test_a_search_goes_on_where_it_was_left(capsys: Captured, tmp_path: Path) ->
     assert "another search" in capsys.readouterr().err
 
 
-def test_ctrl_c_saves_and_a_second_run_goes_on(capsys: Captured, tmp_path: Path) -> None:
-    kept = tmp_path / "kept.search"
-    arguments = ["--world", "losses", "--resume", str(kept)]
+@contextmanager
+def searching(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], list[psutil.Process]]]:
+    """A search of its own process, and the two processes of its crew, which have begun."""
     child = subprocess.Popen(
         [sys.executable, "-m", "pagefence", "explore", *arguments, "--cores", "2"],
         stdout=subprocess.PIPE,
@@ -229,13 +255,42 @@ def test_ctrl_c_saves_and_a_second_run_goes_on(capsys: Captured, tmp_path: Path)
         text=True,
     )
     try:
-        while not psutil.Process(child.pid).children():  # the crew: it has begun to search
+        while len(crew := psutil.Process(child.pid).children()) < 2:
             assert child.poll() is None
             time.sleep(0.02)
-        child.send_signal(signal.SIGINT)
-        _, err = child.communicate(timeout=60)
+        yield child, crew
     finally:
         child.kill()
+        child.communicate()
+
+
+def test_a_crew_that_lost_a_process_is_3_with_one_clear_line() -> None:
+    with searching("--world", "two-by-two") as (child, crew):
+        crew[1].kill()
+        _, err = child.communicate(timeout=30)
+        _, alive = psutil.wait_procs(crew, timeout=5)
+    assert child.returncode == 3
+    assert "pagefence: a process that searched was ended from outside" in err
+    assert "Traceback" not in err
+    assert alive == []
+
+
+def test_a_search_that_is_terminated_leaves_no_process_behind() -> None:
+    with searching("--world", "two-by-two") as (child, crew):
+        child.send_signal(signal.SIGTERM)
+        _, err = child.communicate(timeout=30)
+        _, alive = psutil.wait_procs(crew, timeout=5)
+    assert child.returncode == 130
+    assert "Traceback" not in err
+    assert alive == []
+
+
+def test_ctrl_c_saves_and_a_second_run_goes_on(capsys: Captured, tmp_path: Path) -> None:
+    kept = tmp_path / "kept.search"
+    arguments = ["--world", "losses", "--resume", str(kept)]
+    with searching(*arguments) as (child, _):
+        child.send_signal(signal.SIGINT)
+        _, err = child.communicate(timeout=60)
     assert child.returncode == 130
     assert "Traceback" not in err
     assert [path.name for path in tmp_path.iterdir()] == [kept.name]

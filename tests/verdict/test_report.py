@@ -1,20 +1,16 @@
-"""The JSON report holds what it promises, no key, and lands whole or not at all."""
+"""The JSON report holds what it promises, and no key."""
 
 from __future__ import annotations
 
 import io
 import json
-import os
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
-import pytest
 from rich.console import Console
 
 from pagefence.fleet import Keys
 from pagefence.probes import Check, Config, Evidence, Examination, Kind, ProbeResult
 from pagefence.verdict import decide
-from pagefence.verdict.report import CannotWrite, Repeat, Run, as_json, check_writable, write_atomically
+from pagefence.verdict.report import Repeat, Run, as_json
 from pagefence.verdict.terminal import show
 
 LEAK = Evidence(
@@ -73,39 +69,6 @@ def test_the_terminal_report_names_verdict_words_length_and_how_to_repeat() -> N
     text = out.getvalue()
     for part in ("LEAK", "amber river", "«amber»", "1025 prompt tokens", "curl read", "curl plant", "--seed 7"):
         assert part in text
-
-
-def test_a_report_replaces_the_old_one_whole(tmp_path: Path) -> None:
-    path = tmp_path / "r.json"
-    path.write_text("old")
-    write_atomically(path, b"new")
-    assert path.read_text() == "new"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_place_that_cannot_be_written_is_found_before_the_run(tmp_path: Path) -> None:
-    for path in (tmp_path, tmp_path / "none" / "r.json"):
-        with pytest.raises(CannotWrite):
-            check_writable(path)
-    check_writable(tmp_path / "r.json")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_report_is_for_its_owner_alone(tmp_path: Path) -> None:
-    path = tmp_path / "r.json"
-    write_atomically(path, b"somebody's text")
-    assert path.stat().st_mode & 0o077 == 0
-
-
-def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
-    path = tmp_path / "pipe"
-    os.mkfifo(path)
-    check_writable(path)
-    with ThreadPoolExecutor(1) as pool:
-        said = pool.submit(path.read_bytes)
-        write_atomically(path, b"report")
-        assert said.result(5) == b"report"
-    assert path.is_fifo()
 
 
 def test_what_a_fleet_says_is_neither_markup_nor_steers_the_terminal() -> None:

@@ -23,6 +23,7 @@ from pagefence.engine.router import Router
 from pagefence.engine.run_dir import run_dir
 from pagefence.engine.settings import Settings
 from pagefence.engine.supervisor import WORKER_COMMAND, StartUpError, Supervisor
+from pagefence.files import READABLE, write_atomically
 from pagefence.protocol.decisions import Decisions
 
 
@@ -37,8 +38,8 @@ def serve(
     """Run a fleet until SIGINT or SIGTERM; the exit code.
 
     `announce`: a file that gets the URLs as JSON once every port listens. Raises StartUpError, ModelError, OSError,
-    ValueError for what the operator can mend. The lab passes other decisions and another worker command; the product
-    passes neither.
+    ValueError, CannotWrite for what the operator can mend. The lab passes other decisions and another worker command;
+    the product passes neither.
     """
     if settings.record:
         recorder.prepare(Path(settings.record))
@@ -135,14 +136,8 @@ class _Fleet:
         if not reasons:
             self._say(f"pagefence: ready: {url}/v1 (longest prompt {router.max_prompt_tokens} tokens)")
         if announce is not None:
-            _write(announce, {"router": url, **urls, "pid": os.getpid()})
-
-
-def _write(path: Path, content: dict[str, object]) -> None:
-    """Whole or not at all: somebody polls for this file."""
-    part = path.with_suffix(f"{path.suffix}.part")
-    part.write_bytes(msgspec.json.encode(content))
-    part.replace(path)
+            # Whole or not at all: somebody polls for this file.
+            write_atomically(announce, msgspec.json.encode({"router": url, **urls, "pid": os.getpid()}), READABLE)
 
 
 def _set_once(future: asyncio.Future[signal.Signals], number: signal.Signals) -> None:

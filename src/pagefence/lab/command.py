@@ -13,10 +13,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from pagefence.files import check_writable
 from pagefence.lab import faults, matrix_views
 from pagefence.lab.exercise import exercise
 from pagefence.lab.exercised import Kind
 from pagefence.lab.explore import MOST_CORES, explore_command
+from pagefence.lab.exploring import write
 from pagefence.lab.fault import SMALL, Fault
 from pagefence.lab.matrix import (
     COLUMNS,
@@ -33,10 +35,9 @@ from pagefence.lab.matrix import (
 )
 from pagefence.lab.traces import write_page
 from pagefence.mistakes import EXIT_INCONCLUSIVE, Mistake
+from pagefence.run import terminated_is_interrupted
 from pagefence.sim.explorer import Search
-from pagefence.sim.interrupts import terminated_is_interrupted
 from pagefence.ticker import Ticker
-from pagefence.verdict.report import check_writable
 
 EXIT_ALL_CAUGHT, EXIT_UNCAUGHT = 0, 1
 lab_app = typer.Typer(help="Known bugs of this class, as faults that can be switched on.", no_args_is_help=True)
@@ -114,11 +115,8 @@ def _run_in_engine(fault: Fault, guards: str, as_json_to: str | None) -> int:
     human.print(f"  answers: {counted}; pages: {done.rest.about or 'all there'}", highlight=False)
     for example in done.examples:
         human.print(f"  {example}", highlight=False, markup=False)
-    said = json.dumps({"fault": fault.name, "guards": guards, **done.as_json()}, indent=2)
-    if as_json_to == "-":
-        print(said)
-    elif as_json_to is not None:
-        _write(Path(as_json_to), said)
+    if as_json_to is not None:
+        write(as_json_to, json.dumps({"fault": fault.name, "guards": guards, **done.as_json()}, indent=2))
     if done.verdict == "nothing exercised":
         return EXIT_INCONCLUSIVE
     return EXIT_ALL_CAUGHT if done.verdict == "right" else EXIT_UNCAUGHT
@@ -167,7 +165,7 @@ def matrix(
     human.print(matrix_views.terminal(kept, names))
     for path, text in ((svg, matrix_views.svg), (markdown, matrix_views.markdown)):
         if path is not None:
-            _write(path, text(kept, names))
+            write(path, text(kept, names))
     if as_json:
         print(json.dumps(kept.as_json(), indent=2))
     raise typer.Exit(_judge(kept, chosen, human))
@@ -183,10 +181,7 @@ def traces(
     Example: pagefence lab traces docs/reference
     """
     with Ticker(Console(stderr=True)) as ticker:
-        try:
-            write_page(folder, cores, ticker)
-        except OSError as error:
-            raise CannotWrite(f"cannot write to {folder}: {error.strerror}") from None
+        write_page(folder, cores, ticker)
 
 
 def _control_work(cores: int) -> Iterable[Work]:
@@ -224,14 +219,3 @@ def _judge(kept: Results, chosen: Mapping[str, Fault], human: Console) -> int:
 
 class NotInEngine(Mistake):
     """The fault has no way to show there; the message says why."""
-
-
-class CannotWrite(Mistake):
-    """A file that was asked for cannot be written."""
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text.rstrip() + "\n", encoding="utf-8")
-    except OSError as error:
-        raise CannotWrite(f"cannot write {path}: {error.strerror}") from None

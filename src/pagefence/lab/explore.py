@@ -11,12 +11,13 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from pagefence.lab.exploring import Asked, Usage, check_recorded, play_random, replay, search_all, write
+from pagefence.files import check_writable
+from pagefence.lab.exploring import Asked, check_recorded, play_random, replay, search_all, write
 from pagefence.lab.randomly import Seeds
+from pagefence.mistakes import Usage
+from pagefence.run import terminated_is_interrupted
 from pagefence.sim.explorer import Order, Search
-from pagefence.sim.interrupts import terminated_is_interrupted
 from pagefence.sim.worlds import WORLDS
-from pagefence.verdict.report import check_writable
 
 MOST_CORES = 256
 # What each way of exploring heeds besides --fault, --guards, --cores and --json.

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from pagefence.files import READABLE, write_atomically
 from pagefence.lab import faults
 from pagefence.lab.randomly import Seeds, play_seeds
-from pagefence.mistakes import EXIT_INCONCLUSIVE, Mistake
+from pagefence.mistakes import EXIT_INCONCLUSIVE, Usage
 from pagefence.protocol.invariants import RULES
 from pagefence.sim.checkpoint import Checkpoint, code_version
 from pagefence.sim.correspondence import check_recordings, describe
@@ -28,10 +31,6 @@ from pagefence.sim.worlds import WORLDS, Scenery
 from pagefence.ticker import Ticker
 
 EXIT_HOLDS, EXIT_VIOLATION = 0, 1
-
-
-class Usage(Mistake):
-    """Flags that do not go together, or name what is not there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +93,7 @@ def chosen_worlds(asked: Asked) -> list[tuple[World, Scenery]]:
 
 
 def search_all(asked: Asked, search: Search, resume: Path | None) -> Answer:
-    """Every interleaving of every chosen world, until the first violation. Raises Usage, BadCheckpoint."""
+    """Every interleaving of every chosen world, until the first violation. Raises Usage, BadCheckpoint, CannotWrite."""
     worlds, human, fault = chosen_worlds(asked), asked.human, asked.fault
     if resume is not None and len(worlds) > 1:
         raise Usage("--resume keeps one search: name its world with --world")
@@ -126,8 +125,7 @@ def search_all(asked: Asked, search: Search, resume: Path | None) -> Answer:
     if found is not None:
         if fault is not None and found.rule not in faults.find(fault).rules:
             human.print(f"[yellow]for another reason than its own[/] ({', '.join(faults.find(fault).rules)})")
-        numbers = ".".join(map(str, found.numbers))
-        _show(asked, worlds[len(done) - 1][0], found.path, _again(asked, done[-1].bounds.name, numbers))
+        _show(asked, worlds[len(done) - 1][0], found.path, _again(asked, done[-1].bounds.name, found.numbers))
     code = _code(done)
     if code == EXIT_INCONCLUSIVE:
         open_ = [one for one in done if one.verdict != "HOLDS"]
@@ -146,17 +144,22 @@ def _code(done: list[Explored]) -> int:
     return EXIT_HOLDS if all(one.verdict == "HOLDS" for one in done) else EXIT_INCONCLUSIVE
 
 
-def _again(asked: Asked, world: str, numbers: str) -> str:
+def _again(asked: Asked, world: str, numbers: Iterable[int]) -> str:
     """The command that replays it: with whatever decides which moves there are and which rule ends the path."""
-    flags = [f"--fault {asked.fault} --guards {asked.in_force}"] if asked.fault else []
-    flags += [f"--world {world}"] if asked.worlds or not asked.fault else []
-    flags += [f"--rules {''.join(asked.rules.split())}"] if asked.rules else []
+    flags = ["--fault", asked.fault, "--guards", asked.in_force] if asked.fault else []
+    flags += ["--world", world] if asked.worlds or not asked.fault else []
+    flags += ["--rules", "".join(asked.rules.split())] if asked.rules else []
     flags += ["--raw"] if asked.raw else []
-    return f"pagefence explore {' '.join(flags)} --path {numbers}"
+    return replay_command(numbers, *flags)
+
+
+def replay_command(numbers: Iterable[int], *flags: str) -> str:
+    """The command that plays the moves of these numbers, with flags that choose the world; for a shell."""
+    return shlex.join(["pagefence", "explore", *flags, "--path", ".".join(map(str, numbers))])
 
 
 def replay(asked: Asked, path: str) -> Answer:
-    """The moves that a path names. Raises Usage, NoSuchPath."""
+    """The moves that a path names. Raises Usage, NoSuchPath, CannotWrite."""
     worlds = chosen_worlds(asked)
     if len(worlds) != 1:
         raise Usage("--path belongs to one world: name it with --world or --fault")
@@ -166,13 +169,13 @@ def replay(asked: Asked, path: str) -> Answer:
     except ValueError:
         raise Usage(f"{path[:60]!r} is no path; a path is numbers and dots, as in 0.3.1") from None
     moves = tuple(moves_of(world, numbers))
-    rule = _show(asked, world, moves, _again(asked, world.bounds.name, path))
+    rule = _show(asked, world, moves, _again(asked, world.bounds.name, numbers))
     code = EXIT_HOLDS if rule is None else EXIT_VIOLATION
     return code, {"schema_version": 1, "exit_code": code, "moves": [str(move) for move in moves], "rule": rule}
 
 
 def play_random(asked: Asked, seeds: Seeds) -> Answer:
-    """Seeded histories, until the first violation, which is made smaller."""
+    """Seeded histories, until the first violation, which is made smaller. Raises LostProcess, CannotWrite."""
     human = asked.human
     started = time.monotonic()
     seen: Counter[str] = Counter()
@@ -217,16 +220,15 @@ def _show(asked: Asked, world: World, moves: tuple[Move, ...], again: str) -> st
     asked.human.print()
     asked.human.print(trace_table(trace), crop=False)
     if asked.svg is not None:
-        write(str(asked.svg), trace_svg(trace))
+        write(asked.svg, trace_svg(trace))
         asked.human.print(f"drawn in {asked.svg}", highlight=False)
     return trace.rule
 
 
-def write(where: str, text: str) -> None:
-    if where == "-":
-        sys.stdout.write(text + "\n")
-        return
-    try:
-        Path(where).write_text(text + "\n", encoding="utf-8")
-    except OSError as error:
-        raise Usage(f"cannot write {where}: {error.strerror}") from None
+def write(where: str | Path, text: str) -> None:
+    """Text for whoever asked for it, with one line end; - is standard output. Raises CannotWrite."""
+    text = text.rstrip() + "\n"
+    if str(where) == "-":
+        sys.stdout.write(text)
+    else:
+        write_atomically(Path(where), text.encode(), READABLE)

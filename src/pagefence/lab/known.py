@@ -13,6 +13,7 @@ import os
 import random
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -21,6 +22,7 @@ import httpx
 import msgspec
 
 from pagefence import __version__
+from pagefence.files import CannotWrite, write_atomically
 from pagefence.fleet.embedded import Recipe, Running, embedded
 from pagefence.fleet.http import Keys
 from pagefence.mistakes import CouldNotAsk
@@ -147,10 +149,6 @@ def _read(path: Path) -> tuple[Known, ...] | None:
 
 def _write(path: Path, known: tuple[Known, ...]) -> None:
     """Keeping it saves time and nothing else: where it cannot be kept, it is asked for again."""
-    beside = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
+    with suppress(OSError, CannotWrite):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        beside.write_bytes(msgspec.json.format(msgspec.json.encode(known), indent=1))
-        beside.replace(path)
-    except OSError:
-        return
+        write_atomically(path, msgspec.json.format(msgspec.json.encode(known), indent=1))

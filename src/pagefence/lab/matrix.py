@@ -7,7 +7,6 @@ wants to. Cells of detectors that are not built yet say so.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from pagefence.files import READABLE, write_atomically
 from pagefence.lab.exercise import NO_FAULT, exercise
 from pagefence.lab.exercised import Exercised, Kind
 from pagefence.lab.fault import Fault
@@ -33,9 +33,15 @@ from pagefence.sim.worlds import SOMETIMES
 SCHEMA_VERSION = 1
 CONTROL = NO_FAULT
 NOT_BUILT = ("salt probe", "latency floor")
-PROBES = ("gate", "boundary", "canary", "own recall")
+# Column of a probe -> the probe, and the kinds of finding that the column is about.
+PROBED: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "gate": ("gate", ("FAIL",)),
+    "boundary": ("boundary", ("FAIL", "CORRUPT")),
+    "canary": ("canary", ("LEAK",)),
+    "own recall": ("canary", ("CORRUPT",)),
+}
 EXERCISES: Mapping[str, str] = {"exercise, guards on": "on", "exercise, guards off": "off"}
-ENGINE = (*PROBES, *EXERCISES)
+ENGINE = (*PROBED, *EXERCISES)
 SEEDS, EVENTS, SECONDS = 200, 200, 60.0
 
 
@@ -63,7 +69,7 @@ class Cell(msgspec.Struct, frozen=True):
 
 
 class BadResults(Mistake):
-    """The file of earlier results cannot be read or written."""
+    """The file of earlier results cannot be read, or a run that should give some gave none."""
 
 
 Row = dict[str, Cell]
@@ -92,18 +98,13 @@ class Results:
         return cls(rows, path)
 
     def put(self, fault: str, column: str, cell: Cell) -> None:
-        """Keep a cell, beside what another run has put there meanwhile. Raises BadResults."""
+        """Keep a cell, beside what another run has put there meanwhile. Raises BadResults, CannotWrite."""
         if self.path is None:
             self.rows.setdefault(fault, {})[column] = cell
             return
         self.rows = Results.at(self.path).rows
         self.rows.setdefault(fault, {})[column] = cell
-        beside = self.path.with_name(f"{self.path.name}.{os.getpid()}.part")
-        try:
-            beside.write_text(json.dumps(self.as_json(), indent=1) + "\n", encoding="utf-8")
-            beside.replace(self.path)
-        except OSError as error:
-            raise BadResults(f"cannot write {self.path}: {error.strerror}") from None
+        write_atomically(self.path, json.dumps(self.as_json(), indent=1).encode() + b"\n", READABLE)
 
     def get(self, fault: str, column: str) -> Cell:
         """A cell; NOT_RUN when there is none yet."""
@@ -232,7 +233,7 @@ def probed(faults: Mapping[str, Fault]) -> Iterator[Work]:
     """A run of `pagefence verify` per fault: two minutes each."""
     for name, fault in faults.items():
         off = _Verified(fault, "off")
-        for column in PROBES:
+        for column in PROBED:
             yield name, column, _cell(_probed, fault, off, column)
 
 
@@ -263,10 +264,24 @@ def _probed(fault: Fault, verified: _Verified, column: str) -> Cell:
         return Cell(Mark.CANNOT, fault.not_in_engine)
     if fault.needs_hang_ups:
         return Cell(Mark.CANNOT, "no probe hangs up")
-    kinds = {"gate": ("FAIL",), "boundary": ("FAIL", "CORRUPT"), "canary": ("LEAK",), "own recall": ("CORRUPT",)}
-    probe = "canary" if column == "own recall" else column
-    found = [e for e in verified.report()["evidence"] if e["probe"] == probe and e["kind"] in kinds[column]]
-    return Cell(Mark.CAUGHT, f"{found[0]['kind']}: {found[0]['check']}") if found else Cell(Mark.SILENT)
+    probe, kinds = PROBED[column]
+    report = verified.report()
+    found = [e for e in report["evidence"] if e["probe"] == probe and e["kind"] in kinds]
+    if found:
+        return Cell(Mark.CAUGHT, f"{found[0]['kind']}: {found[0]['check']}")
+    doubt = _doubt(report, probe)
+    return Cell(Mark.SILENT) if doubt is None else Cell(Mark.VOID, doubt[:120])
+
+
+def _doubt(report: Mapping[str, Any], probe: str) -> str | None:
+    """Why the silence of a probe says nothing; None when it asked all that it wanted to and could have shown it."""
+    open_ = [e for e in report["evidence"] if e["probe"] == probe and e["kind"] == "INCONCLUSIVE"]
+    if open_:  # a control that did not hold is one of these
+        return str(open_[0]["what"])
+    said = next((p for p in report["probes"] if p["name"] == probe), None)
+    if said is None or report["interrupted"] or not said["finished"] or not said["checks"]:
+        return str(report["sentence"])
+    return "no answer could have shown anything" if probe == "canary" and not said["shown"] else None
 
 
 def _exercise(fault: Fault, guards: str) -> Cell:

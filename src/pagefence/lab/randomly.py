@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shlex
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -57,9 +58,10 @@ class Seeds:
 
     def again(self, seed: int) -> str:
         """The command that repeats one seed."""
-        fault = f" --fault {self.fault} --guards {self.guards}" if self.fault else ""
-        large = " --large" if self.large else ""
-        return f"pagefence explore --random{fault}{large} --seed {seed} --runs 1 --events {self.events}"
+        flags = ["--fault", self.fault, "--guards", self.guards] if self.fault else []
+        flags += ["--large"] if self.large else []
+        flags += ["--seed", str(seed), "--runs", "1", "--events", str(self.events)]
+        return shlex.join(["pagefence", "explore", "--random", *flags])
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from pagefence.files import one_clear_line
+from pagefence.lab.exploring import replay_command, write
 from pagefence.lab.faults import FAULTS
 from pagefence.lab.hunt import hunt
 from pagefence.mistakes import Mistake
@@ -25,13 +27,14 @@ def shortest_trace(name: str, cores: int) -> Trace:
     found = hunt(fault, "off", Search(cores=cores)).found
     if found is None or found.rule not in fault.rules:
         raise NotFound(f"{name}: the explorer finds {found and found.rule}, its rules are {', '.join(fault.rules)}")
-    replay = f"pagefence explore --fault {name} --guards off --path {'.'.join(map(str, found.numbers))}"
+    replay = replay_command(found.numbers, "--fault", name, "--guards", "off")
     return retold(fault.small_world("off"), found.path, name, "off", replay)
 
 
 def write_page(folder: Path, cores: int, tell: Callable[[str], None]) -> None:
-    """`faults.md` and `traces/NAME.svg` in `folder`. Raises NotFound, OSError."""
-    (folder / "traces").mkdir(parents=True, exist_ok=True)
+    """`faults.md` and `traces/NAME.svg` in `folder`. Raises NotFound, CannotWrite."""
+    with one_clear_line(folder):
+        (folder / "traces").mkdir(parents=True, exist_ok=True)
     lines = [
         "# Faults",
         "",
@@ -44,10 +47,10 @@ def write_page(folder: Path, cores: int, tell: Callable[[str], None]) -> None:
     for name, fault in FAULTS.items():
         tell(name)
         trace = shortest_trace(name, cores)
-        (folder / "traces" / f"{name}.svg").write_text(trace_svg(trace) + "\n", encoding="utf-8")
+        write(folder / "traces" / f"{name}.svg", trace_svg(trace))
         lines += [f"## {name}", "", f"{fault.summary[:1].upper()}{fault.summary[1:]}.", ""]
         lines += [" ".join(fault.mechanism.split()), ""]
         lines += [f"Seen in: {fault.reference}. Breaks: {', '.join(fault.rules)}.", ""]
         lines += [f"![the shortest trace](traces/{name}.svg)", ""]
         lines += ["<details><summary>The same as a table</summary>", "", trace_markdown(trace), "", "</details>", ""]
-    (folder / "faults.md").write_text("\n".join(lines), encoding="utf-8")
+    write(folder / "faults.md", "\n".join(lines))

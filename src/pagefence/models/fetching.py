@@ -23,6 +23,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
+from pagefence.files import READABLE, CannotWrite, write_atomically
 from pagefence.models.known import DEFAULT_MODEL, KnownModel, ModelError, cache_dir, known
 
 _CHUNK = 1 << 20
@@ -182,10 +183,8 @@ def _marker_of(path: Path) -> Path:
 
 def _write_marker(path: Path, model: KnownModel) -> None:
     # Without a marker (a read-only cache, say) the next start hashes again: slower, not wrong.
-    with contextlib.suppress(OSError):
-        part = _marker_of(path).with_suffix(f".{os.getpid()}")
-        part.write_text(json.dumps(_marker(path.stat(), model)))
-        part.replace(_marker_of(path))
+    with contextlib.suppress(OSError, CannotWrite):
+        write_atomically(_marker_of(path), json.dumps(_marker(path.stat(), model)).encode(), READABLE)
 
 
 def _file_of(model: KnownModel, cache: Path) -> Path:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
 import pickle
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pagefence.files import READABLE, CannotWrite, check_writable, replacing
 from pagefence.mistakes import Mistake
 from pagefence.sim.state import WorldState
 
@@ -36,8 +36,8 @@ class Checkpoint:
     def load(self) -> tuple[Progress, dict[bytes, WorldState]] | None:
         """What was saved, or None when there is no file. Raises BadCheckpoint, also where nothing can be saved."""
         if not self.path.exists():
-            with self._beside() as beside:
-                beside.touch()
+            with _as_bad_checkpoint():
+                check_writable(self.path)
             return None
         try:
             form, about, progress, states = _Reader(io.BytesIO(self.path.read_bytes())).load()
@@ -57,21 +57,16 @@ class Checkpoint:
 
     def save(self, progress: Progress, states: dict[bytes, WorldState]) -> None:
         """Write it whole or not at all. Raises BadCheckpoint."""
-        with self._beside() as beside:
-            with beside.open("wb") as file:
-                pickle.dump((FORMAT, self.about, progress, states), file, 5)
-            beside.replace(self.path)
+        with _as_bad_checkpoint(), replacing(self.path, READABLE) as file:
+            pickle.dump((FORMAT, self.about, progress, states), file, 5)
 
-    @contextmanager
-    def _beside(self) -> Iterator[Path]:
-        beside = self.path.with_name(f"{self.path.name}.{os.getpid()}.part")
-        try:
-            yield beside
-        except OSError as error:
-            raise BadCheckpoint(f"cannot write {self.path}: {error.strerror}") from None
-        finally:
-            with suppress(OSError):
-                beside.unlink()
+
+@contextmanager
+def _as_bad_checkpoint() -> Iterator[None]:
+    try:
+        yield
+    except CannotWrite as error:
+        raise BadCheckpoint(str(error)) from None
 
 
 def code_version() -> str:

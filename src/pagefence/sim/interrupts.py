@@ -33,16 +33,3 @@ def put_off() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, before)
     if heard:
         raise KeyboardInterrupt
-
-
-@contextmanager
-def terminated_is_interrupted() -> Iterator[None]:
-    """Inside, SIGTERM ends a run as Ctrl-C does: what is done is kept, and no process stays behind."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import msgspec
 
+from pagefence.files import write_atomically
 from pagefence.probes import Examination, Kind, ProbeResult
 from pagefence.probes.run import Outcome
-from pagefence.verdict.report import Repeat, write_atomically
+from pagefence.verdict.report import Repeat
 
 _KINDS = (Kind.LEAK, Kind.CORRUPT, Kind.FAIL)
 _MOST = 20

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 
 import msgspec
 
 from pagefence import __version__
 from pagefence.fleet import FleetFacts, Keys
-from pagefence.mistakes import Mistake
 from pagefence.probes import Evidence, Examination, ProbeResult
 from pagefence.verdict.decide import Verdict
 
@@ -117,44 +111,3 @@ def _evidence(evidence: Evidence, repeat: Repeat | None) -> dict[str, object]:
         "details": dict(evidence.details),
         "repeat": None if repeat is None else {"plant": repeat.plant, "read": repeat.read},
     }
-
-
-class CannotWrite(Mistake):
-    """The report has no place to go; said before the run, when it costs nothing."""
-
-
-def check_writable(path: Path) -> None:
-    """Find out now whether `path` can be replaced at the end. Leaves nothing behind."""
-    if path.is_dir():
-        raise CannotWrite(f"{path} is a folder, not a file")
-    if _is_device(path):
-        if not os.access(path, os.W_OK):
-            raise CannotWrite(f"cannot write to {path}: {os.strerror(errno.EACCES)}")
-        return
-    try:
-        handle, name = tempfile.mkstemp(prefix=".pagefence-", dir=path.parent)
-    except OSError as error:
-        raise CannotWrite(f"cannot write to {path}: {error.strerror or error}") from None
-    os.close(handle)
-    Path(name).unlink()
-
-
-def _is_device(path: Path) -> bool:
-    return path.exists() and not path.is_file()
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """The file is the old one or the new one, never a half. A pipe or a device is written to, never replaced."""
-    try:
-        if _is_device(path):
-            path.write_bytes(content)
-            return
-        handle, name = tempfile.mkstemp(prefix=".pagefence-", dir=path.parent)
-        with contextlib.closing(os.fdopen(handle, "wb")) as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        # The mode stays 0600: answers in a report may hold the text of somebody who is not ours to show.
-        Path(name).replace(path)
-    except OSError as error:
-        raise CannotWrite(f"cannot write to {path}: {error.strerror or error}") from None

@@ -104,7 +104,7 @@ def play_seeds(seeds: Seeds) -> Iterator[Played]:
         raise LostProcess from None
     finally:
         for process in processes:
-            process.terminate()
+            process.kill()  # not terminate: a child still being born would take that with our handler, and stay
             process.join()
 
 

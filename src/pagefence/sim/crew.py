@@ -139,7 +139,7 @@ class Crew:
         for end in self._ends:
             end.close()
         for process in self._processes:
-            process.terminate()
+            process.kill()  # not terminate: a child still being born would take that with our handler, and stay
             process.join()
         own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         largest_child = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss if self._processes else 0

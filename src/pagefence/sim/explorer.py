@@ -103,7 +103,8 @@ def explore(
         if search.cores > 1:
             # Alone until there is something for everyone, for what a process has reached stays with it.
             states = run.on(1, states, lambda: interrupted() or len(p.frontier) >= _BATCH)
-        run.on(search.cores, states, interrupted)
+        if p.frontier and run.found is None:
+            run.on(search.cores, states, interrupted)
     complete = not p.frontier and run.found is None
     asked = complete and "I5" in world.watched and not world.only_harm
     if asked:

@@ -11,7 +11,17 @@ from pagefence.protocol import errors
 from pagefence.protocol.decisions import Decisions
 from pagefence.protocol.decode_state import Phase
 from pagefence.protocol.effects import Send, SetTimer, Stop
-from pagefence.protocol.messages import Drained, Failed, PeerMessage, Reaped, Recycle, Rejected, Timer
+from pagefence.protocol.messages import (
+    Drained,
+    Failed,
+    PeerMessage,
+    Reaped,
+    Recycle,
+    Rejected,
+    Room,
+    Timer,
+    WorkerRef,
+)
 
 from .decode_alone import P1, P2, ROOM, ROOMS, ROUTER, Alone, abort, frame_broken
 
@@ -88,6 +98,17 @@ def test_the_drain_timer_reminds_once_then_asks_for_the_recycling_of_all_who_are
         assert alone.tell(Timer(ROOM, "drain")) == (*recycle, again)
 
 
+def test_many_silent_holders_are_named_in_order() -> None:
+    """Enough of them that the order of a hash is not theirs by chance."""
+    alone = Alone()
+    alone.quarantined()
+    others = [WorkerRef(f"q{number}", 1) for number in range(8)]
+    alone.state = replace(alone.state, pool=alone.state.pool.hold(ROOM, frozenset(others)))
+    alone.tell(Timer(ROOM, "drain"))
+    alone.tell(Timer(ROOM, "drain"))
+    assert [body.worker for body in alone.to_router() if isinstance(body, Recycle)] == [P1, *others]
+
+
 def test_a_holder_that_is_no_process_cannot_be_recycled() -> None:
     alone = Alone()
     alone.quarantined()
@@ -122,6 +143,15 @@ def test_the_death_of_prefill_fails_its_rooms_in_order_and_no_others() -> None:
     assert [body.room for body in lost] == [ROOMS[3], ROOMS[0], ROOMS[2]]
     assert {(body.error.status, body.error.code) for body in lost} == {(503, "worker_lost")}
     assert [alone.state.phase(room).value for room in ROOMS[:5]] == ["over", "reserved", "over", "over", "reserved"]
+
+
+def test_the_death_of_prefill_fails_many_rooms_in_order() -> None:
+    alone = Alone(pages=24, rows=8)
+    rooms = [Room(7, counter, f"n{counter}") for counter in range(8)]
+    for room in reversed(rooms):
+        alone.offered(room)
+    alone.hears(ROUTER, Reaped(P1))
+    assert [body.room for body in alone.to_router() if isinstance(body, Failed)] == rooms
 
 
 def test_the_death_of_a_prefill_without_rooms_here_leaves_those_that_wait_where_they_are() -> None:

@@ -16,7 +16,7 @@ def test_a_crew_that_is_dismissed_while_it_is_still_being_born_is_gone() -> None
     """A process takes signals with our handlers until it has set its own."""
     world = World(WORLDS["hang-ups"].bounds)
     with terminated_is_interrupted(), put_off():
-        for _ in range(50):
+        for _ in range(15):
             with Crew(world, 2, {}) as crew:
                 processes = list(crew._processes)
             assert not any(process.is_alive() for process in processes)

@@ -250,7 +250,7 @@ def _gguf_moe(file: GGUFFile, family: _Family) -> MoE:
         groups=int(get("expert_group_count", 0)) or 1,
         groups_used=int(get("expert_group_used_count", 0)) or 1,
         normalised=bool(get("expert_weights_norm", False)),
-        scale=float(get("expert_weights_scale", 0.0)) or 1.0,
+        scale=_as_written(float(get("expert_weights_scale", 0.0))) or 1.0,
     )
 
 

@@ -112,7 +112,7 @@ def write_gguf(
     writer.add_eos_token_id(1)
     for key, value in (metadata or {}).items():
         add = writer.add_string if isinstance(value, str) else writer.add_float32
-        (writer.add_uint32 if isinstance(value, int) else add)(f"{family}.{key}", value)
+        (writer.add_uint32 if isinstance(value, int) else add)(key, value)
     for name, tensor in _tensors(family, model):
         values, kind = encode(tensor.numpy()) if _is_encoded(name) else (tensor.numpy(), F32)
         writer.add_tensor(name, values, raw_dtype=kind)

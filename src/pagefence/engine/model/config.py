@@ -162,6 +162,8 @@ def config_from_gguf(file: GGUFFile) -> ModelConfig:
 
     Raises ModelError for another architecture, a missing key, and a key or value that is not supported.
     """
+    if (parts := file.get("split.count", 0)) > 1:
+        raise ModelError(f"{file.path} is one of {parts} parts: merge them first (llama-gguf-split --merge).")
     name = file.get("general.architecture")
     family = next((family for family in _FAMILIES if family.gguf == name), None)
     if family is None:

@@ -353,6 +353,33 @@ def test_a_missing_expert_is_named(families: dict[str, Family], tmp_path: Path) 
         Decoder.load(folder)
 
 
+def test_an_expert_of_another_shape_is_named(families: dict[str, Family], tmp_path: Path) -> None:
+    changed = {"model.layers.2.mlp.experts.5.up_proj.weight": torch.ones(21, 48)}
+    folder = copy(families["glm4moe"], tmp_path, lambda held: held.update(changed))
+    with pytest.raises(ModelError, match=r"experts of 'blk.2.ffn_up_exps.weight' .* differ in shape"):
+        Decoder.load(folder)
+
+
+def test_frequencies_that_old_folders_hold_are_left_out(families: dict[str, Family], tmp_path: Path) -> None:
+    old = {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(4)}
+    folder = copy(families["llama"], tmp_path, lambda held: held.update(old))
+    close(one_chunk(Decoder.load(folder), PROMPT), expected(families["llama"].reference, PROMPT))
+
+
+def test_a_folder_with_names_of_another_layout_is_not_taken_for_hugging_faces(
+    families: dict[str, Family], tmp_path: Path
+) -> None:
+    """Meta's own names are in GGUF's tables too; rotary pairs lie side by side there, and nothing would say so."""
+    names = {"model.layers.0.self_attn.q_proj.weight": "layers.0.attention.wq.weight"}
+    folder = copy(
+        families["llama"],
+        tmp_path,
+        lambda held: [held.update({meta: held.pop(theirs)}) for theirs, meta in names.items()],
+    )
+    with pytest.raises(ModelError, match=r"no tensor 'blk.0.attn_q.weight'"):
+        Decoder.load(folder)
+
+
 def test_layers_that_guess_ahead_are_left_out(families: dict[str, Family], tmp_path: Path) -> None:
     family = families["glm4moe"]
     ahead = {

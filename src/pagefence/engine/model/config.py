@@ -262,9 +262,10 @@ def config_from_folder(folder: Path) -> ModelConfig:
     Raises ModelError for another architecture, a missing key, and a value that is not supported.
     """
     raw = _read_json(folder / "config.json")
-    family = next((family for family in _FAMILIES if family.folder in raw.get("architectures", [])), None)
+    classes = raw.get("architectures") or []
+    family = next((family for family in _FAMILIES if family.folder in classes), None)
     if family is None:
-        found = ", ".join(raw.get("architectures", [])) or raw.get("model_type")
+        found = ", ".join(classes) or raw.get("model_type")
         known = ", ".join(family.folder for family in _FAMILIES)
         raise ModelError(f"{folder}: architecture {found!r} is not supported, only {known}.")
     generation = folder / "generation_config.json"

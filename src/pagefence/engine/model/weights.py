@@ -30,10 +30,9 @@ _SIDE_BY_SIDE_IN_GGUF = frozenset({"llama", "glm4"})
 _SIDE_BY_SIDE_IN_FOLDERS = frozenset({"glm4"})
 
 _EXPERT = re.compile(r"(.+\.mlp\.experts)\.(\d+)\.(\w+\.weight)")
-# What a file may hold without a use for it here: a frequency table that `config` reads, an output matrix beside a tied
-# embedding, and frequencies that old checkpoints stored though they follow from the configuration.
+# What a file may hold without a use for it here: a frequency table that `config` reads, and an output matrix beside a
+# tied embedding.
 _IDLE = frozenset({"rope_freqs.weight", "output.weight"})
-_IDLE_END = "rotary_emb.inv_freq"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +107,12 @@ def _from_folder(folder: Path, dtype: torch.dtype, device: str) -> tuple[ModelCo
             where.update({name: (shard, theirs) for theirs, name in _gguf_names(folder, config, shard.keys())})
 
         def read(name: str) -> Tensor:
-            if "_exps." in name and config.moe is not None:  # one tensor each here, one for all in GGUF
-                return torch.stack([one(f"{name}.{index}") for index in range(config.moe.experts)])
-            return one(name)
+            if config.moe is None or "_exps." not in name:
+                return one(name)
+            each = [one(f"{name}.{index}") for index in range(config.moe.experts)]  # one tensor for all in GGUF
+            if len({tensor.shape for tensor in each}) > 1:
+                raise ModelError(f"{folder}: the experts of {name!r} (as GGUF names it) differ in shape.")
+            return torch.stack(each)
 
         def one(name: str) -> Tensor:
             if name not in where:
@@ -127,19 +129,23 @@ def _from_folder(folder: Path, dtype: torch.dtype, device: str) -> tuple[ModelCo
 def _gguf_names(folder: Path, config: ModelConfig, theirs: Iterable[str]) -> Iterable[tuple[str, str]]:
     """Each tensor's name in the folder and in GGUF. An expert's has its number behind it.
 
-    Layers past the last (they guess more than one token ahead) are left out. Raises ModelError for a tensor of a layer
+    Left out are layers past the last (they guess more than one token ahead), rotary frequencies (old checkpoints hold
+    them, but they follow from the configuration), and what has not Hugging Face's names: the `gguf` library knows
+    those of others, too, but their matrices are laid out in other ways. Raises ModelError for another tensor of a layer
     that GGUF has no name for: it would be there to change what the layer computes.
     """
     architecture = next(key for key, name in MODEL_ARCH_NAMES.items() if name == config.architecture)
     table = get_tensor_name_map(MODEL_ARCH(architecture), config.layers)
     for name in theirs:
+        if not name.startswith(("model.", "lm_head.")) or name.endswith("rotary_emb.inv_freq"):
+            continue
         expert = _EXPERT.fullmatch(name)
         plain = f"{expert[1]}.{expert[3]}" if expert else name.replace("correction_bias", "correction.bias")
         if (ours := table.get_name(plain, (".weight", ".bias"))) is not None:
             yield name, f"{ours}.{expert[2]}" if expert else ours
             continue
         layer = re.match(r"model\.layers\.(\d+)\.", name)
-        if layer and int(layer[1]) < config.layers and not name.endswith(_IDLE_END):
+        if layer and int(layer[1]) < config.layers:
             raise ModelError(f"{folder}: tensor {name!r} is not supported.")
 
 

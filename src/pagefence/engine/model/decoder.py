@@ -82,9 +82,8 @@ class Decoder:
         """Write the spans' keys and values into their pages; logits [len(spans), vocab] float32 after each one's last.
 
         A span's logits do not depend on its neighbours beyond float rounding (which, in a mixture of experts, decides
-        between two that score the same). Raises ValueError for a span that its
-        pages or the model's context cannot hold, for a token or page that does not exist, and for a wrong store; then
-        nothing was written.
+        between two experts that score the same). Raises ValueError for a span that its pages or the model's context
+        cannot hold, for a token or page that does not exist, and for a wrong store; then nothing was written.
         """
         self._check(spans, kv)
         batch = self._plan(spans, kv.shape[3])

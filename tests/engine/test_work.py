@@ -19,7 +19,7 @@ from pagefence.engine.kv import frames
 from pagefence.engine.kv.layout import Layout
 from pagefence.engine.kv.segment import Segment
 from pagefence.engine.loop import Loop
-from pagefence.engine.model.llama import Span
+from pagefence.engine.model.decoder import Span
 from pagefence.engine.model.sampling_params import SamplingParams
 from pagefence.engine.prefill import PrefillWork
 from pagefence.engine.settings import Settings, WorkerOrders

@@ -10,7 +10,7 @@ from pagefence.engine.kv import frames
 from pagefence.engine.kv.digest import page_digests
 from pagefence.engine.kv.segment import Segment
 from pagefence.engine.loop import Loop
-from pagefence.engine.model.llama import Llama, Span
+from pagefence.engine.model.decoder import Decoder, Span
 from pagefence.engine.model.sampling import sample
 from pagefence.engine.model.sampling_params import SamplingParams
 from pagefence.pool.pages import PageRef
@@ -48,7 +48,7 @@ class _Row:
 class DecodeWork:
     """Tensors of one decode incarnation."""
 
-    def __init__(self, loop: Loop[DecodeState], model: Llama, segment: Segment, decisions: Decisions) -> None:
+    def __init__(self, loop: Loop[DecodeState], model: Decoder, segment: Segment, decisions: Decisions) -> None:
         self._loop, self._model, self._segment = loop, model, segment
         self._decisions = decisions
         self._rows: dict[Room, _Row] = {}

@@ -13,7 +13,7 @@ from pagefence.engine.kv.offer import PeerRefused, connect
 from pagefence.engine.kv.segment import Segment, SegmentMismatch
 from pagefence.engine.kv.transfer import Transfer
 from pagefence.engine.loop import Loop
-from pagefence.engine.model.llama import Llama, Span
+from pagefence.engine.model.decoder import Decoder, Span
 from pagefence.engine.model.sampling import sample
 from pagefence.engine.model.sampling_params import SamplingParams
 from pagefence.pool.pages import PageRef
@@ -47,7 +47,7 @@ class _Prompt:
 class PrefillWork:
     """Tensors and transfers of one prefill incarnation."""
 
-    def __init__(self, loop: Loop[PrefillState], model: Llama, segment: Segment, decisions: Decisions) -> None:
+    def __init__(self, loop: Loop[PrefillState], model: Decoder, segment: Segment, decisions: Decisions) -> None:
         self._loop, self._model, self._segment = loop, model, segment
         self._zero_on_lease = decisions.zero_on_lease
         self._chunk = loop.orders.settings.chunk_tokens

@@ -26,8 +26,8 @@ from pagefence.engine.kv.segment import Segment
 from pagefence.engine.loop import Loop, Work
 from pagefence.engine.metrics import worker_metrics
 from pagefence.engine.model.config import Dtype, ModelConfig
+from pagefence.engine.model.decoder import Decoder
 from pagefence.engine.model.dtype import choose_dtype
-from pagefence.engine.model.llama import Llama
 from pagefence.engine.prefill import PrefillWork
 from pagefence.engine.settings import WorkerOrders
 from pagefence.engine.wire import Post, StartFailed
@@ -70,7 +70,7 @@ def run(orders: WorkerOrders, decisions: Decisions) -> None:
     cores = Cores(Path(orders.run_dir), seat, WORKERS_ON_HOST, settings.threads, torch.set_num_threads)
     cores.work()
     dtype = choose_dtype(settings.dtype)
-    model = Llama.load(Path(settings.model), dtype)
+    model = Decoder.load(Path(settings.model), dtype)
     if settings.longest > model.config.context:
         message = f"{settings.model_name} holds {model.config.context} tokens, --context asks for {settings.longest}"
         raise ModelError(f"{message}: lower --context, or declare --limit {model.config.context}.")

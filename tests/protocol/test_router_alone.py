@@ -300,9 +300,9 @@ def test_a_fleet_that_is_not_ready_says_the_first_reason_to_the_client_that_aske
 def test_after_last_orders_nothing_new_is_taken_and_what_is_open_goes_on_to_its_end() -> None:
     alone = Alone(P1, D1)
     room = alone.committed()
-    assert router.reasons(Decisions(), alone.state) == ()
+    assert router.why_not_ready(Decisions(), alone.state) == ()
     assert alone.tell(LastOrders()) == ()
-    assert router.reasons(Decisions(), alone.state) == ("draining",)
+    assert router.why_not_ready(Decisions(), alone.state) == ("draining",)
     (refusal,) = alone.tell(ask(1))
     assert isinstance(refusal, Refuse)
     assert (refusal.ticket, refusal.error.status, refusal.error.code) == (1, 503, "not_ready")
@@ -316,7 +316,7 @@ def test_last_orders_outlast_every_reason_not_to_be_ready_and_every_worker_that_
     alone = Alone(P1)
     alone.tell(LastOrders())
     alone.tell(up(D1))
-    assert router.reasons(Decisions(), alone.state) == ("draining",)
+    assert router.why_not_ready(Decisions(), alone.state) == ("draining",)
 
 
 def test_a_reservation_starts_prefill_with_all_that_the_client_asked() -> None:

@@ -176,7 +176,7 @@ class Machine:
 
 def submit(d: Decisions, s: RouterState, m: Submit) -> Step:
     """refuse what no worker can hold, mint the room, offer it to decode"""
-    why_not = reasons(d, s)
+    why_not = why_not_ready(d, s)
     if why_not:
         return s, (Refuse(m.ticket, errors.unavailable(f"The fleet is not ready: {why_not[0]}", "not_ready")),)
     error = d.router_limit(m, s.topology)
@@ -194,7 +194,7 @@ def submit(d: Decisions, s: RouterState, m: Submit) -> Step:
     return s, (Send(decode.worker, offer), SetTimer(room, "deadline", s.config.deadline_s))
 
 
-def reasons(d: Decisions, s: RouterState) -> tuple[str, ...]:
+def why_not_ready(d: Decisions, s: RouterState) -> tuple[str, ...]:
     """Why nothing new is taken; empty when it is."""
     return ("draining",) if s.draining else d.not_ready(s.topology)
 

@@ -1,0 +1,124 @@
+"""Two prefill and two decode workers: the answers of one of each, all of them at work, and one death is its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+
+from tests.e2e.fleets import Fleet, complete, serving
+
+FLAGS = ("--context", "256", "--kv-pool-tokens", "1024", "--page-size", "16", "--chunk-tokens", "32",
+         "--dtype", "float32")  # fmt: skip
+TWO_BY_TWO = ("--prefill-workers", "2", "--decode-workers", "2", "--max-in-flight", "8")
+# As many tokens each, so that the router can only share them evenly; no two begin alike.
+PROMPTS = [list(range(1000 + 100 * i, 1048 + 100 * i)) for i in range(8)]
+NEW_TOKENS = 24
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """What one prefill and one decode worker answer."""
+    with serving(tmp_path_factory.mktemp("one"), *FLAGS) as fleet, fleet.client() as client:
+        answers = [complete(client, prompt, NEW_TOKENS).json() for prompt in PROMPTS]
+    assert {answer["usage"]["completion_tokens"] for answer in answers} == {NEW_TOKENS}, "an answer ends too early"
+    return [answer["choices"][0]["text"] for answer in answers]
+
+
+@pytest.fixture(scope="module")
+def many(expected: list[str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """After the other one has ended: two at once are too many for two cores."""
+    with serving(tmp_path_factory.mktemp("many"), *FLAGS, *TWO_BY_TWO) as running:
+        yield running
+
+
+def ask_at_once(fleet: Fleet, prompts: Sequence[list[int]]) -> list[httpx.Response]:
+    """All of them at the same time, each on a connection of its own."""
+
+    def ask(prompt: list[int]) -> httpx.Response:
+        with fleet.client(timeout=60.0) as client:
+            return complete(client, prompt, NEW_TOKENS)
+
+    with ThreadPoolExecutor(len(prompts)) as pool:
+        return list(pool.map(ask, prompts))
+
+
+def text(answer: httpx.Response) -> str:
+    said: str = answer.json()["choices"][0]["text"]
+    return said
+
+
+def test_many_workers_answer_as_one_of_each_and_every_one_of_them_works(many: Fleet, expected: list[str]) -> None:
+    assert [text(answer) for answer in ask_at_once(many, PROMPTS)] == expected
+    workers = many.workers()
+    assert sorted(workers) == ["decode-0", "decode-1", "prefill-0", "prefill-1"]
+    assert [workers[name]["handoffs"] for name in ("decode-0", "decode-1")] == [4, 4]
+    computed = [workers[name]["computed_tokens"] for name in ("prefill-0", "prefill-1")]
+    assert min(computed) >= 2 * len(PROMPTS[0])
+    assert sum(computed) == sum(map(len, PROMPTS))
+    assert sorted(many.at_rest()) == sorted(workers)
+
+
+def test_a_burst_beyond_what_is_taken_gets_429_at_once_and_nothing_taken_is_lost(
+    many: Fleet, expected: list[str]
+) -> None:
+    burst = 3
+    answers = ask_at_once(many, PROMPTS * burst)
+    statuses = [answer.status_code for answer in answers]
+    assert set(statuses) == {200, 429}
+    assert statuses.count(200) >= 8
+    for answer, right in zip(answers, expected * burst, strict=True):
+        if answer.status_code == 200:
+            assert text(answer) == right
+        else:
+            assert answer.json()["error"]["code"] == "rate_limit_exceeded"
+            assert int(answer.headers["retry-after"]) >= 1
+    many.at_rest()
+
+
+def test_the_death_of_one_decode_worker_touches_its_own_requests_and_no_others(
+    many: Fleet, expected: list[str]
+) -> None:
+    with ThreadPoolExecutor(1) as beside:
+        asked = beside.submit(ask_at_once, many, PROMPTS)
+        victim = wait_until_all_run(many)["decode-1"]
+        os.kill(victim["pid"], signal.SIGKILL)
+        answers = asked.result(60)
+    lost = [answer for answer in answers if answer.status_code != 200]
+    assert [(answer.status_code, answer.json()["error"]["code"]) for answer in lost] == [(503, "worker_lost")] * 4
+    for answer, right in zip(answers, expected, strict=True):
+        assert answer.status_code == 503 or text(answer) == right
+
+    with many.client() as client:
+        assert text(complete(client, PROMPTS[0], NEW_TOKENS)) == expected[0], "the others go on meanwhile"
+    wait_until_back(many, "decode-1", victim["epoch"])
+    assert [text(answer) for answer in ask_at_once(many, PROMPTS[:4])] == expected[:4]
+    assert many.workers()["decode-1"]["handoffs"] > 0, "the one that came back is not used"
+    many.at_rest()
+
+
+def wait_until_all_run(fleet: Fleet) -> dict[str, dict[str, int]]:
+    """Until both decode workers generate for four requests each."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        workers = fleet.workers()
+        if all(workers[name]["running"] == 4 for name in ("decode-0", "decode-1")):
+            return workers
+        time.sleep(0.02)
+    pytest.fail(f"not all requests were ever in the middle: {workers}")
+
+
+def wait_until_back(fleet: Fleet, name: str, epoch: int) -> None:
+    """Until the next incarnation of this worker is ready."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        listed = httpx.get(f"{fleet.router}/server_info").json()["workers"]
+        if any(worker["name"] == name and worker["epoch"] > epoch for worker in listed):
+            return
+        time.sleep(0.1)
+    pytest.fail(f"{name} did not come back")

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
+from pagefence.sim.correspondence import check_recordings, describe
 from tests.e2e.fleets import Fleet, complete, serving
 
 FLAGS = ("--context", "256", "--kv-pool-tokens", "1024", "--page-size", "16", "--chunk-tokens", "32",
@@ -32,9 +33,13 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 @pytest.fixture(scope="module")
 def many(expected: list[str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """After the other one has ended: two at once are too many for two cores."""
-    with serving(tmp_path_factory.mktemp("many"), *FLAGS, *TWO_BY_TWO) as running:
+    """After the other one has ended: two at once are too many for two cores. All that it did is held against the model."""
+    folder = tmp_path_factory.mktemp("many")
+    with serving(folder, *FLAGS, *TWO_BY_TWO, "--record", str(folder / "record")) as running:
         yield running
+    seen = check_recordings(folder / "record")
+    assert seen.legal, describe(seen)
+    assert seen.inputs["LastOrders"] == 1
 
 
 def ask_at_once(fleet: Fleet, prompts: Sequence[list[int]]) -> list[httpx.Response]:

@@ -172,6 +172,15 @@ def test_the_fleet_is_judged_by_the_workers_that_live_in_the_order_of_their_name
     assert (topology.context, topology.headroom, topology.limit) == (24, 1.5, 20)
 
 
+def test_one_small_pool_among_many_makes_the_fleet_not_ready_until_its_worker_is_gone() -> None:
+    small = WorkerRef("p2", 1)
+    alone = Alone(P1, up(small, 10), D1, D2)
+    (reason,) = router.why_not_ready(Decisions(), alone.state)
+    assert reason.startswith("p2 (prefill): pool of 10 tokens is smaller than 24 x headroom 1.25")
+    alone.tell(WorkerGone(small))
+    assert router.why_not_ready(Decisions(), alone.state) == ()
+
+
 # --- picking ------------------------------------------------------------------------------------------------------
 
 

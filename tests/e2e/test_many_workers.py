@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
@@ -19,21 +19,22 @@ FLAGS = ("--context", "256", "--kv-pool-tokens", "1024", "--page-size", "16", "-
 TWO_BY_TWO = ("--prefill-workers", "2", "--decode-workers", "2", "--max-in-flight", "8")
 # As many tokens each, so that the router can only share them evenly; no two begin alike.
 PROMPTS = [list(range(1000 + 100 * i, 1048 + 100 * i)) for i in range(8)]
-NEW_TOKENS = 24
+FEW, MANY = 12, 40  # new tokens: enough to compare, and enough for all prompts to be in the middle at once
+Answers = list[list[int]]
 
 
 @pytest.fixture(scope="module")
-def expected(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """What one prefill and one decode worker answer."""
-    with serving(tmp_path_factory.mktemp("one"), *FLAGS) as fleet, fleet.client() as client:
-        answers = [complete(client, prompt, NEW_TOKENS).json() for prompt in PROMPTS]
-    assert {answer["usage"]["completion_tokens"] for answer in answers} == {NEW_TOKENS}, "an answer ends too early"
-    return [answer["choices"][0]["text"] for answer in answers]
+def expected(tmp_path_factory: pytest.TempPathFactory) -> Answers:
+    """Token ids that one prefill and one decode worker answer."""
+    with serving(tmp_path_factory.mktemp("one"), *FLAGS) as fleet:
+        answers = [token_ids(answer) for answer in ask_at_once(fleet, PROMPTS, MANY)]
+    assert {len(answer) for answer in answers} == {MANY}, "an answer ends too early"
+    return answers
 
 
 @pytest.fixture(scope="module")
-def many(expected: list[str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """After the other one has ended: two at once are too many for two cores. All that it did is held against the model."""
+def many(expected: Answers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """After the other one has ended: two at once are too many for two cores. Its record is held against the model."""
     folder = tmp_path_factory.mktemp("many")
     with serving(folder, *FLAGS, *TWO_BY_TWO, "--record", str(folder / "record")) as running:
         yield running
@@ -42,24 +43,25 @@ def many(expected: list[str], tmp_path_factory: pytest.TempPathFactory) -> Itera
     assert seen.inputs["LastOrders"] == 1
 
 
-def ask_at_once(fleet: Fleet, prompts: Sequence[list[int]]) -> list[httpx.Response]:
+def ask_at_once(fleet: Fleet, prompts: Answers, new_tokens: int) -> list[httpx.Response]:
     """All of them at the same time, each on a connection of its own."""
 
     def ask(prompt: list[int]) -> httpx.Response:
-        with fleet.client(timeout=60.0) as client:
-            return complete(client, prompt, NEW_TOKENS)
+        with fleet.client() as client:
+            return complete(client, prompt, new_tokens, return_token_ids=True)
 
     with ThreadPoolExecutor(len(prompts)) as pool:
         return list(pool.map(ask, prompts))
 
 
-def text(answer: httpx.Response) -> str:
-    said: str = answer.json()["choices"][0]["text"]
-    return said
+def token_ids(answer: httpx.Response) -> list[int]:
+    ids: list[int] = answer.json()["choices"][0]["token_ids"]
+    return ids
 
 
-def test_many_workers_answer_as_one_of_each_and_every_one_of_them_works(many: Fleet, expected: list[str]) -> None:
-    assert [text(answer) for answer in ask_at_once(many, PROMPTS)] == expected
+def test_many_workers_answer_as_one_of_each_and_every_one_of_them_works(many: Fleet, expected: Answers) -> None:
+    answers = ask_at_once(many, PROMPTS, FEW)
+    assert [token_ids(answer) for answer in answers] == [right[:FEW] for right in expected]
     workers = many.workers()
     assert sorted(workers) == ["decode-0", "decode-1", "prefill-0", "prefill-1"]
     assert [workers[name]["handoffs"] for name in ("decode-0", "decode-1")] == [4, 4]
@@ -70,39 +72,37 @@ def test_many_workers_answer_as_one_of_each_and_every_one_of_them_works(many: Fl
 
 
 def test_a_burst_beyond_what_is_taken_gets_429_at_once_and_nothing_taken_is_lost(
-    many: Fleet, expected: list[str]
+    many: Fleet, expected: Answers
 ) -> None:
-    burst = 3
-    answers = ask_at_once(many, PROMPTS * burst)
+    answers = ask_at_once(many, PROMPTS * 2, FEW)
     statuses = [answer.status_code for answer in answers]
     assert set(statuses) == {200, 429}
     assert statuses.count(200) >= 8
-    for answer, right in zip(answers, expected * burst, strict=True):
+    for answer, right in zip(answers, expected * 2, strict=True):
         if answer.status_code == 200:
-            assert text(answer) == right
+            assert token_ids(answer) == right[:FEW]
         else:
             assert answer.json()["error"]["code"] == "rate_limit_exceeded"
             assert int(answer.headers["retry-after"]) >= 1
     many.at_rest()
 
 
-def test_the_death_of_one_decode_worker_touches_its_own_requests_and_no_others(
-    many: Fleet, expected: list[str]
-) -> None:
+def test_the_death_of_one_decode_worker_touches_its_own_requests_and_no_others(many: Fleet, expected: Answers) -> None:
     with ThreadPoolExecutor(1) as beside:
-        asked = beside.submit(ask_at_once, many, PROMPTS)
+        asked = beside.submit(ask_at_once, many, PROMPTS, MANY)
         victim = wait_until_all_run(many)["decode-1"]
         os.kill(victim["pid"], signal.SIGKILL)
-        answers = asked.result(60)
+        answers = asked.result(120)
     lost = [answer for answer in answers if answer.status_code != 200]
     assert [(answer.status_code, answer.json()["error"]["code"]) for answer in lost] == [(503, "worker_lost")] * 4
     for answer, right in zip(answers, expected, strict=True):
-        assert answer.status_code == 503 or text(answer) == right
+        assert answer.status_code == 503 or token_ids(answer) == right
 
-    with many.client() as client:
-        assert text(complete(client, PROMPTS[0], NEW_TOKENS)) == expected[0], "the others go on meanwhile"
+    (meanwhile,) = ask_at_once(many, PROMPTS[:1], FEW)
+    assert token_ids(meanwhile) == expected[0][:FEW], "the others go on"
     wait_until_back(many, "decode-1", victim["epoch"])
-    assert [text(answer) for answer in ask_at_once(many, PROMPTS[:4])] == expected[:4]
+    answers = ask_at_once(many, PROMPTS[:4], FEW)
+    assert [token_ids(answer) for answer in answers] == [right[:FEW] for right in expected[:4]]
     assert many.workers()["decode-1"]["handoffs"] > 0, "the one that came back is not used"
     many.at_rest()
 

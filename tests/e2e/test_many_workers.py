@@ -19,7 +19,7 @@ FLAGS = ("--context", "256", "--kv-pool-tokens", "1024", "--page-size", "16", "-
 TWO_BY_TWO = ("--prefill-workers", "2", "--decode-workers", "2", "--max-in-flight", "8")
 # As many tokens each, so that the router can only share them evenly; no two begin alike.
 PROMPTS = [list(range(1000 + 100 * i, 1048 + 100 * i)) for i in range(8)]
-FEW, MANY = 12, 40  # new tokens: enough to compare, and enough for all prompts to be in the middle at once
+FEW, MANY = 12, 32  # new tokens: enough to compare, and enough for all prompts to be in the middle at once
 Answers = list[list[int]]
 
 
@@ -100,10 +100,6 @@ def test_the_death_of_one_decode_worker_touches_its_own_requests_and_no_others(m
 
     (meanwhile,) = ask_at_once(many, PROMPTS[:1], FEW)
     assert token_ids(meanwhile) == expected[0][:FEW], "the others go on"
-    wait_until_back(many, "decode-1", victim["epoch"])
-    answers = ask_at_once(many, PROMPTS[:4], FEW)
-    assert [token_ids(answer) for answer in answers] == [right[:FEW] for right in expected[:4]]
-    assert many.workers()["decode-1"]["handoffs"] > 0, "the one that came back is not used"
     many.at_rest()
 
 
@@ -116,14 +112,3 @@ def wait_until_all_run(fleet: Fleet) -> dict[str, dict[str, int]]:
             return workers
         time.sleep(0.02)
     pytest.fail(f"not all requests were ever in the middle: {workers}")
-
-
-def wait_until_back(fleet: Fleet, name: str, epoch: int) -> None:
-    """Until the next incarnation of this worker is ready."""
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        listed = httpx.get(f"{fleet.router}/server_info").json()["workers"]
-        if any(worker["name"] == name and worker["epoch"] > epoch for worker in listed):
-            return
-        time.sleep(0.1)
-    pytest.fail(f"{name} did not come back")

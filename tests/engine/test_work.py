@@ -56,6 +56,8 @@ def orders(run_dir: str = "/nowhere") -> WorkerOrders:
         mac_key=bytes(32),
         segment_token=bytes(32),
         http_port=0,
+        seat=0,
+        memory_bytes=0,
     )
 
 

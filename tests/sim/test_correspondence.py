@@ -24,6 +24,7 @@ from pagefence.protocol.messages import (
     FrameBroken,
     Generated,
     Landed,
+    LastOrders,
     PagesDigested,
     Receipt,
     Reservation,
@@ -91,6 +92,19 @@ def test_a_whole_life_is_legal_and_counted(tmp_path: Path) -> None:
     }
     assert seen.inputs["Generated"] == 4
     assert describe(seen).startswith("every step is one of the model")
+
+
+def test_a_fleet_that_takes_nothing_new_and_finishes_what_it_has_is_legal(tmp_path: Path) -> None:
+    stage = RecordedStage()
+    room = stage.decoding()
+    stage.tell_router(LastOrders())
+    stage.submit(ticket=1)
+    stage.generate(room, 2)
+    stage.at_rest()
+    seen = stage.stop().check(tmp_path)
+    assert seen.legal, describe(seen)
+    assert seen.at_rest
+    assert seen.outcomes == {"finished": 1, "refused: not_ready": 1}
 
 
 def test_a_fleet_that_stops_in_the_middle_is_legal_and_not_at_rest(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 import torch
@@ -19,7 +19,7 @@ import zmq
 from pagefence import __version__
 from pagefence.engine.cores import Cores
 from pagefence.engine.decode import DecodeWork
-from pagefence.engine.kv.capacity import NotEnoughMemory, available_bytes, size_pool
+from pagefence.engine.kv.capacity import NotEnoughMemory, own_bytes, size_pool
 from pagefence.engine.kv.layout import Layout
 from pagefence.engine.kv.offer import SegmentServer
 from pagefence.engine.kv.segment import Segment
@@ -41,8 +41,6 @@ from pagefence.protocol.decode_state import DecodeConfig, DecodeState
 from pagefence.protocol.membership import Membership
 from pagefence.protocol.messages import Capacity, Room
 
-WORKERS_ON_HOST: Final = 2
-
 
 def main(decisions: Decisions | None = None) -> int:
     """Run one worker until SIGTERM. The lab passes other decisions; the product passes none."""
@@ -56,7 +54,7 @@ def main(decisions: Decisions | None = None) -> int:
     except (ModelError, NotEnoughMemory, OSError) as error:
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         post = Post(context, Path(orders.run_dir), orders.me)
-        post.send_parcel(orders.router, StartFailed(orders.me, f"{orders.role} worker: {error}"))
+        post.send_parcel(orders.router, StartFailed(orders.me, f"{orders.me.name}: {error}"))
         post.flush_and_close()
         context.term()
         return 1
@@ -66,8 +64,7 @@ def main(decisions: Decisions | None = None) -> int:
 def run(orders: WorkerOrders, decisions: Decisions) -> None:
     """Set up and loop. Raises ModelError, NotEnoughMemory, OSError for what the operator can mend."""
     settings = orders.settings
-    seat = 0 if orders.role == "prefill" else 1
-    cores = Cores(Path(orders.run_dir), seat, WORKERS_ON_HOST, settings.threads, torch.set_num_threads)
+    cores = Cores(Path(orders.run_dir), orders.seat, settings.workers, settings.threads, torch.set_num_threads)
     cores.work()
     dtype = choose_dtype(settings.dtype)
     model = Decoder.load(Path(settings.model), dtype)
@@ -95,17 +92,15 @@ def run(orders: WorkerOrders, decisions: Decisions) -> None:
 
 
 def pool_layout(config: ModelConfig, dtype: Dtype, orders: WorkerOrders) -> Layout:
-    """The pool is what memory leaves to this worker, capped by what the operator asked for (I8).
+    """The pool is what memory leaves to this worker beside its weights, capped by what the operator asked for (I8).
 
     Without a cap, more than every row of the batch at full length would never be used, only cleared at start.
     """
     settings = orders.settings
     page = Layout(1, settings.page_size, config.layers, config.kv_heads, config.head_dim, dtype)
-    # The other workers on this host measure at the same moment, so each takes its share of what is free.
-    share = available_bytes() // WORKERS_ON_HOST
     useful = int(settings.max_requests * settings.context * settings.headroom)
     cap = settings.pool_tokens(orders.role) or useful
-    layout, fit = size_pool(page, max(cap, settings.page_size), reserve_bytes=available_bytes() - share)
+    layout, fit = size_pool(page, max(cap, settings.page_size), orders.memory_bytes - own_bytes())
     if fit.shrunk:
         print(f"pagefence {orders.me.name}: pool {fit}", file=sys.stderr)
     return layout

@@ -234,6 +234,10 @@ class ClientGone(msgspec.Struct, frozen=True, tag=True):
     ticket: int
 
 
+class LastOrders(msgspec.Struct, frozen=True, tag=True):
+    """The operator ends the fleet: what is in flight goes on, nothing new is taken."""
+
+
 class WorkerUp(msgspec.Struct, frozen=True, tag=True):
     """The supervisor saw a new incarnation become ready."""
 

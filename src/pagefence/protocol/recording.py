@@ -30,6 +30,7 @@ from pagefence.protocol.messages import (
     FrameBroken,
     Generated,
     Landed,
+    LastOrders,
     PagesDigested,
     Room,
     Submit,
@@ -46,7 +47,7 @@ SUFFIX: Final = ".trace"
 
 State = RouterState | PrefillState | DecodeState
 Input = (
-    Envelope | Timer | Submit | ClientGone | WorkerUp | WorkerGone
+    Envelope | Timer | Submit | ClientGone | LastOrders | WorkerUp | WorkerGone
     | ChunkComputed | Landed | ComputeFailed | PagesDigested | Generated | FrameBroken
 )  # fmt: skip
 

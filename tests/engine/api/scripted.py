@@ -93,6 +93,7 @@ class ScriptedGateway:
     model_name: str = MODEL
     context: int = CONTEXT
     max_prompt_tokens: int = CONTEXT - 1
+    max_in_flight: int = 100
     why_not: tuple[str, ...] = ()
     jobs: list[Job] = field(default_factory=list)
     calls: list[ScriptedCall] = field(default_factory=list)

@@ -1,7 +1,7 @@
 """The routes: what each path answers, who may ask, and in which order a request is refused.
 
-Order: the key (401), headers that only the server may set (400), readiness (503), size (413), the body (400, 404),
-then the router's own limits. Everything up to there holds nothing and has sent nothing (I3).
+Order: the key (401), headers that only the server may set (400), readiness (503), a place (429), size (413), the body
+(400, 404), then the router's own limits. Everything up to there holds nothing and has sent nothing (I3).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from starlette.applications import Starlette
@@ -24,6 +25,7 @@ from pagefence.engine.api.answer import Envelope, Kind, response_id
 from pagefence.engine.api.body import MAX_BODY_BYTES, read_body, refuse_forbidden_headers
 from pagefence.engine.api.exchange import Answer, Exchange
 from pagefence.engine.api.meters import CONTENT_TYPE, Meters
+from pagefence.engine.api.places import Places
 from pagefence.engine.api.ports import Gateway, TextStream, Tokenizer
 from pagefence.engine.api.prepare import Limits, Preparer, prepare_chat, prepare_completion, prepare_tokenize
 from pagefence.engine.api.problems import (
@@ -52,6 +54,7 @@ class Service:
     new_text: Callable[[], TextStream]
     max_body_bytes: int
     meters: Meters
+    places: Places
     started: int
 
 
@@ -64,7 +67,8 @@ def create_app(
 ) -> Starlette:
     """The ASGI application. `new_text` makes the incremental decoder of one answer."""
     meters = Meters(gateway.model_name)
-    service = Service(gateway, tokenizer, tenants, new_text, max_body_bytes, meters, int(time.time()))
+    places = Places(gateway.max_in_flight)
+    service = Service(gateway, tokenizer, tenants, new_text, max_body_bytes, meters, places, int(time.time()))
 
     def route(path: str, handler: Callable[..., object], method: str = "GET", *leading: object) -> Route:
         return Route(path, functools.partial(handler, service, *leading), methods=[method])
@@ -97,10 +101,13 @@ async def _generate(service: Service, kind: Kind, prepare: Preparer, request: Re
     refuse_forbidden_headers(request.headers)
     if reasons := service.gateway.reasons():
         raise not_ready(reasons)
-    body = await read_body(request.headers, request.receive, service.max_body_bytes)
-    prepared = await run_in_threadpool(prepare, body, isolation_key, service.tokenizer, _limits(service))
-    envelope = Envelope(kind, response_id(kind), int(time.time()), service.gateway.model_name, prepared.token_ids)
-    return Answer(Exchange(service.gateway, prepared, envelope, service.new_text(), service.meters))
+    with ExitStack() as place:
+        place.enter_context(service.places.one())
+        body = await read_body(request.headers, request.receive, service.max_body_bytes)
+        prepared = await run_in_threadpool(prepare, body, isolation_key, service.tokenizer, _limits(service))
+        envelope = Envelope(kind, response_id(kind), int(time.time()), service.gateway.model_name, prepared.token_ids)
+        exchange = Exchange(service.gateway, prepared, envelope, service.new_text(), service.meters)
+        return Answer(exchange, place.pop_all())
 
 
 async def _tokenize(service: Service, request: Request) -> Response:

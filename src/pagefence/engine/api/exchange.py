@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass
 
 import anyio
@@ -39,13 +39,17 @@ class Exchange:
 
 class Answer(Response):
     """The response to a generation request. It submits only when it is called, so that nothing lies between the
-    submission and the `finally` that lets go of it."""
+    submission and the `finally` that lets go of it. `place` is left at its end."""
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: Exchange, place: AbstractContextManager[object]) -> None:
         super().__init__()
-        self._exchange = exchange
+        self._exchange, self._place = exchange, place
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._place:
+            await self._answer(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         job = self._exchange.prepared.job
         call = self._exchange.gateway.submit(job)
         release = once(call.cancel)

@@ -52,6 +52,11 @@ class Gateway(Protocol):
         """The longest prompt that every living worker can hold: the real limit, not an advertised one (I8)."""
         ...
 
+    @property
+    def max_in_flight(self) -> int:
+        """How many requests the router takes at a time."""
+        ...
+
     def reasons(self) -> tuple[str, ...]:
         """Why the fleet must not take traffic; empty when it may (I8)."""
         ...

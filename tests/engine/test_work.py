@@ -83,7 +83,7 @@ def decoding(segment: Segment, logits: torch.Tensor, decisions: Decisions) -> tu
         slots = slots.fill(handle, room)
     model = SimpleNamespace(config=SimpleNamespace(eos_ids=()), forward=lambda spans, kv: logits)
     ear = Ear(SimpleNamespace(slots=slots))
-    work = DecodeWork(ear, model, segment, decisions)  # type: ignore[arg-type]
+    work = DecodeWork(ear, model, segment, decisions, lambda writer: None)  # type: ignore[arg-type]
     for room, handle, pages in zip(ROOMS, handles, PAGES, strict=True):
         frames.write_frames(segment, pages[:1], room)
         work.perform(Run(room, handle, pages, 1, 4, 4, 0, GREEDY))

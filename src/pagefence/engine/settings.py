@@ -14,7 +14,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     `..._pool_tokens` cap a worker's pool; without them it is what memory leaves, up to a full batch. `limit` is a
     declared limit below the context, enforced by the router (I8). `record`: a folder for recordings of every machine;
-    they hold prompts.
+    they hold prompts. `transfer_host`: where prefill reaches decode's memory when `transfer` is not shared memory.
     """
 
     model: str
@@ -39,6 +39,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     drain_s: float = 30.0
     heartbeat_s: float = 60.0
     record: str | None = None
+    transfer: Literal["shm", "mooncake"] = "shm"
+    transfer_host: str = "127.0.0.1"
 
     def __post_init__(self) -> None:
         """Raises ValueError that names the flag."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import os
 import signal
 import socket
 import subprocess
@@ -26,6 +25,7 @@ from pagefence.engine.kv.segment import Segment
 from pagefence.engine.kv.transfer import BackendMissing, TransferFailed
 from pagefence.pool.pages import PageRef
 from pagefence.protocol.messages import Room, WorkerRef
+from tests.namespaces import THERE
 
 from .conftest import SMALL, TOKEN
 
@@ -272,31 +272,6 @@ def test_a_segment_that_is_closed_first_stays_under_the_engines_until_they_stop(
 
 
 # --- two hosts ----------------------------------------------------------------------------------------------------
-
-HERE, THERE = "10.77.0.1", "10.77.0.2"
-
-
-@pytest.fixture
-def namespaces() -> Iterator[tuple[str, str]]:
-    """Two network namespaces with a wire between them: two hosts, as far as a network is concerned."""
-    names = (f"pf-{os.getpid()}-a", f"pf-{os.getpid()}-b")
-    made: list[tuple[str, ...]] = [("ip", "netns", "add", name) for name in names]
-    made.append(("ip", "link", "add", "wire", "netns", names[0], "type", "veth", "peer", "wire", "netns", names[1]))
-    for name, address in zip(names, (HERE, THERE), strict=True):
-        made.append(("ip", "-n", name, "address", "add", f"{address}/24", "dev", "wire"))
-        made.append(("ip", "-n", name, "link", "set", "wire", "up"))
-        made.append(("ip", "-n", name, "link", "set", "lo", "up"))
-    try:
-        for command in made:
-            subprocess.run(command, check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"network namespaces need root and iproute2: {error}")
-    else:
-        yield names
-    finally:
-        for name in names:
-            with contextlib.suppress(OSError):
-                subprocess.run(("ip", "netns", "delete", name), check=False, capture_output=True)
 
 
 def test_the_same_pages_and_digests_arrive_on_another_host(mooncake_loads: None, namespaces: tuple[str, str]) -> None:

@@ -181,7 +181,7 @@ def test_a_write_that_failed_ends_its_room_but_is_over_only_when_its_target_is_r
     assert ear.heard[1:] == [ComputeFailed(ROOMS[0], "prefill could not write to decode")]
     assert not work.has_work()
     work.peer_gone(Reaped(DECODE))
-    assert ear.heard[2:] == [Landed(ROOMS[0], 6, ())]
+    assert ear.heard[2:] == [Landed(ROOMS[0], 6, (b"", b""))]
 
 
 def test_decode_revokes_a_reaped_writer(segment: Segment) -> None:

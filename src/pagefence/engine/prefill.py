@@ -161,7 +161,9 @@ class PrefillWork:
             print(f"pagefence {self._loop.orders.me.name}: {decode}: {error}; it may still land", file=sys.stderr)
             self._transfers.pop(decode)
             self._prompts.pop(effect.room)
-            self._in_doubt.setdefault(decode, []).append(Landed(effect.room, effect.stop, ()))
+            # Said once decode is reaped, to let go of the source pages; no receipt will ever carry these digests.
+            over = Landed(effect.room, effect.stop, (b"",) * len(target))
+            self._in_doubt.setdefault(decode, []).append(over)
             self._loop.post_local(ComputeFailed(effect.room, "prefill could not write to decode"))
             return
         if effect.stop == len(prompt.token_ids):

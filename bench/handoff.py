@@ -98,7 +98,7 @@ def main() -> None:
             if isinstance(address, BackendMissing):
                 print(f"{backend} is left out: {address}", file=sys.stderr)
                 continue
-            ways[backend] = (reach(address, TOKEN, PREFILL), ours)
+            ways[backend] = (reach(address, TOKEN, PREFILL, DECODE), ours)
         writes: dict[str, list[float]] = {backend: [] for backend in ways}
         checks: dict[str, list[float]] = {backend: [] for backend in ways}
         for turn in range(options.rounds + 1):

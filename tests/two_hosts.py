@@ -33,9 +33,9 @@ def be_worker(of_prefill: str, of_decode: str) -> int:
                 offer = stack.enter_context(offered(orders, segment))
             yield offer
 
-    def reach_from_here(address: str, token: bytes, me: WorkerRef) -> Transfer:
+    def reach_from_here(address: str, token: bytes, me: WorkerRef, owner: WorkerRef) -> Transfer:
         with inside(of_prefill):
-            return reach(address, token, me)
+            return reach(address, token, me, owner)
 
     backends.offered = offered_there
     prefill.reach = reach_from_here  # type: ignore[attr-defined]

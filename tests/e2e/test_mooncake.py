@@ -53,7 +53,7 @@ def test_the_tokens_are_those_of_shared_memory_and_a_dead_worker_leaves_no_page_
 @pytest.mark.timeout(900)
 def test_a_fleet_whose_kv_crosses_between_two_hosts_is_clean(tmp_path: Path, namespaces: tuple[str, str]) -> None:
     command = ("-m", "tests.two_hosts", "serve", *namespaces)
-    with serving(tmp_path, "--context", "2048", "--kv-pool-tokens", "2560", command=command) as fleet:
+    with serving(tmp_path, "--context", "1024", "--kv-pool-tokens", "1280", command=command) as fleet:
         urls = (fleet.router, "--prefill", fleet.prefill, "--decode", fleet.decode)
         environment = {**os.environ, "PAGEFENCE_KEY_A": KEY_A, "PAGEFENCE_KEY_B": KEY_B}
         asked = [sys.executable, "-m", "pagefence", "verify", *urls, "--seed", "1", "--yes"]

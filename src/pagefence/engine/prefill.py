@@ -134,7 +134,7 @@ class PrefillWork:
             return False
         orders = self._loop.orders
         try:
-            self._transfers[decode] = reach(address, orders.segment_token, orders.me)
+            self._transfers[decode] = reach(address, orders.segment_token, orders.me, decode)
         except (OSError, ValueError, BackendMissing, PeerRefused, SegmentMismatch) as error:
             print(f"pagefence {orders.me.name}: cannot reach the memory of {decode}: {error}", file=sys.stderr)
             return False

@@ -13,10 +13,12 @@ from pagefence.engine.kv.mooncake import MooncakeOffer, require
 from pagefence.engine.kv.offer import SegmentServer, new_token
 from pagefence.engine.kv.segment import Segment
 from pagefence.engine.kv.transfer import BackendMissing, Offer
+from pagefence.protocol.messages import WorkerRef
 
 # An odd payload (2 x 3 x 3 x 5 x 4 bytes is no multiple of 64), so that padding is under test too.
 SMALL = Layout(pages=8, page_size=3, layers=2, kv_heads=3, head_dim=5, dtype="float32")
 TOKEN = new_token()
+OWNER = WorkerRef("decode-0", 11)
 MOONCAKE = pytest.param("mooncake", marks=pytest.mark.mooncake)
 
 
@@ -48,7 +50,7 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def server(path: Path, segment: Segment) -> Iterator[SegmentServer]:
     """The segment, on offer."""
-    with SegmentServer(path, segment, TOKEN, epoch=11) as running:
+    with SegmentServer(path, segment, TOKEN, epoch=OWNER.epoch) as running:
         yield running
 
 
@@ -64,7 +66,7 @@ def mooncake_loads() -> None:
 @pytest.fixture
 def over_mooncake(mooncake_loads: None, segment: Segment) -> Iterator[MooncakeOffer]:
     """The segment, on offer over TCP."""
-    with MooncakeOffer("127.0.0.1", segment, TOKEN, epoch=11) as running:
+    with MooncakeOffer("127.0.0.1", segment, TOKEN, OWNER) as running:
         yield running
 
 

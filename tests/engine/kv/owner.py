@@ -12,12 +12,12 @@ import numpy as np
 from pagefence.engine.kv.digest import page_digests
 from pagefence.engine.kv.mooncake import MooncakeOffer
 from pagefence.engine.kv.segment import Segment
-from tests.engine.kv.conftest import SMALL
+from tests.engine.kv.conftest import OWNER, SMALL
 
 
 def main(host: str, token: str) -> None:
     """Print the address first, then one line for each line read."""
-    with Segment.create(SMALL) as segment, MooncakeOffer(host, segment, bytes.fromhex(token), epoch=11) as offer:
+    with Segment.create(SMALL) as segment, MooncakeOffer(host, segment, bytes.fromhex(token), OWNER) as offer:
         print(offer.address, flush=True)
         for _ in sys.stdin:
             written = sum(int(np.count_nonzero(segment.payload(page))) for page in range(SMALL.pages))

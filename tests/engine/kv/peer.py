@@ -16,7 +16,7 @@ from pagefence.protocol.messages import Room, WorkerRef
 def main(address: str, token: str, seed: int, pages: list[PageRef]) -> None:
     """Print one line: the digests of what was written, or `refused`."""
     try:
-        remote = reach(address, bytes.fromhex(token), WorkerRef("prefill-0", 1))
+        remote = reach(address, bytes.fromhex(token), WorkerRef("prefill-0", 1), WorkerRef("decode-0", 11))
     except PeerRefused:
         print("refused", flush=True)
         return

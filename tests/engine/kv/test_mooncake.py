@@ -27,7 +27,7 @@ from pagefence.pool.pages import PageRef
 from pagefence.protocol.messages import Room, WorkerRef
 from tests.namespaces import THERE
 
-from .conftest import SMALL, TOKEN
+from .conftest import OWNER, SMALL, TOKEN
 
 pytestmark = pytest.mark.mooncake
 
@@ -110,7 +110,7 @@ def test_the_token_never_crosses_the_network_and_what_was_said_once_opens_nothin
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=overhear, args=(listener,))
         thread.start()
-        connect(f"mooncake://127.0.0.1:{listener.getsockname()[1]}", TOKEN, WRITER).close()
+        connect(f"mooncake://127.0.0.1:{listener.getsockname()[1]}", TOKEN, WRITER, OWNER).close()
         thread.join()
     assert len(said) == 3
     assert all(TOKEN not in part for part in said)
@@ -136,22 +136,28 @@ def test_an_owner_that_does_not_know_the_token_is_not_believed(mooncake_loads: N
         thread = threading.Thread(target=pretend, args=(listener,))
         thread.start()
         with pytest.raises(PeerRefused):
-            connect(f"mooncake://127.0.0.1:{listener.getsockname()[1]}", TOKEN, WRITER)
+            connect(f"mooncake://127.0.0.1:{listener.getsockname()[1]}", TOKEN, WRITER, OWNER)
         thread.join()
+
+
+def test_whoever_has_the_port_of_another_incarnation_by_now_is_not_taken_for_it(over_mooncake: MooncakeOffer) -> None:
+    for meant in (WorkerRef(OWNER.name, OWNER.epoch - 1), WorkerRef("decode-1", OWNER.epoch)):
+        with pytest.raises(PeerRefused):
+            connect(over_mooncake.address, TOKEN, WRITER, meant)
 
 
 def test_a_peer_that_says_nothing_holds_up_the_others_for_two_seconds_only(over_mooncake: MooncakeOffer) -> None:
     host, port = over_mooncake.address.removeprefix("mooncake://").split(":")
     with socket.create_connection((host, int(port))):
         started = time.monotonic()
-        connect(over_mooncake.address, TOKEN, WRITER).close()
+        connect(over_mooncake.address, TOKEN, WRITER, OWNER).close()
     assert time.monotonic() - started < 5.0
 
 
 @pytest.mark.parametrize("address", ["mooncake://host", "http://host:1", "mooncake://:1"])
 def test_an_address_without_host_and_port_is_refused(address: str) -> None:
     with pytest.raises(ValueError, match="is no mooncake"):
-        connect(address, TOKEN, WRITER)
+        connect(address, TOKEN, WRITER, OWNER)
 
 
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +184,7 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_write_that_ends_between_its_parts_leaves_torn_pages(
     segment: Segment, source: Segment, over_mooncake: MooncakeOffer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    remote = connect(over_mooncake.address, TOKEN, WRITER)
+    remote = connect(over_mooncake.address, TOKEN, WRITER, OWNER)
     put, calls = MooncakePages._put, iter((True, False))
 
     def dies(self: MooncakePages, sources: list[int], targets: list[int], length: int) -> None:
@@ -194,7 +200,7 @@ def test_a_write_that_ends_between_its_parts_leaves_torn_pages(
 
 
 def test_a_write_to_a_dead_owner_fails_at_once_and_closes_the_transfer(owner: Owner, source: Segment) -> None:
-    remote = connect(owner.address, TOKEN, WRITER)
+    remote = connect(owner.address, TOKEN, WRITER, OWNER)
     digests = remote.write(source, (0, 1, 2), TARGET, ROOM)
     assert owner.look()[1] == [digest.hex() for digest in digests]
     owner.end()
@@ -210,7 +216,7 @@ def test_a_write_to_a_stuck_owner_fails_in_time_and_lands_later_all_the_same(
     owner: Owner, source: Segment, impatient: None
 ) -> None:
     """Why a room whose write failed is never said to be drained, and why reaping its writer is not enough."""
-    remote = connect(owner.address, TOKEN, WRITER)
+    remote = connect(owner.address, TOKEN, WRITER, OWNER)
     assert owner.look()[0] == 0
     owner.freeze()
     started = time.monotonic()
@@ -230,8 +236,8 @@ def test_a_write_to_a_stuck_owner_fails_in_time_and_lands_later_all_the_same(
 def test_nothing_of_a_revoked_writer_lands_any_more_though_it_goes_on_writing(
     segment: Segment, source: Segment, over_mooncake: MooncakeOffer
 ) -> None:
-    doomed = connect(over_mooncake.address, TOKEN, WRITER)
-    other = connect(over_mooncake.address, TOKEN, WorkerRef("prefill-1", 1))
+    doomed = connect(over_mooncake.address, TOKEN, WRITER, OWNER)
+    other = connect(over_mooncake.address, TOKEN, WorkerRef("prefill-1", 1), OWNER)
     writes = 0
 
     def write_on() -> None:
@@ -253,17 +259,17 @@ def test_nothing_of_a_revoked_writer_lands_any_more_though_it_goes_on_writing(
     assert not segment.heads.any()
     assert not segment.tails.any()
     with pytest.raises(PeerRefused):
-        connect(over_mooncake.address, TOKEN, WRITER)
+        connect(over_mooncake.address, TOKEN, WRITER, OWNER)
     digests = other.write(source, (0,), TARGET[:1], ROOM)
     assert page_digests(segment, (TARGET[0].index,)) == digests
-    connect(over_mooncake.address, TOKEN, WorkerRef(WRITER.name, WRITER.epoch + 1)).close()
+    connect(over_mooncake.address, TOKEN, WorkerRef(WRITER.name, WRITER.epoch + 1), OWNER).close()
     other.close()
 
 
 def test_a_segment_that_is_closed_first_stays_under_the_engines_until_they_stop(
     segment: Segment, source: Segment, over_mooncake: MooncakeOffer
 ) -> None:
-    remote = connect(over_mooncake.address, TOKEN, WRITER)
+    remote = connect(over_mooncake.address, TOKEN, WRITER, OWNER)
     segment.close()
     remote.write(source, (0, 1, 2), TARGET, ROOM)
     over_mooncake.stop()
@@ -287,6 +293,6 @@ def test_the_same_pages_and_digests_arrive_on_another_host(mooncake_loads: None,
         assert int(epoch) == 11
         assert owner.look()[1] == digests
         with pytest.raises(OSError, match=r"timed out|unreachable|refused"):
-            connect(owner.address, TOKEN, WRITER, timeout=0.5)  # this host has no wire to that one
+            connect(owner.address, TOKEN, WRITER, OWNER, timeout=0.5)  # this host has no wire to that one
     finally:
         owner.end()

@@ -18,7 +18,7 @@ from pagefence.engine.kv.transfer import Offer, RemotePages, Transfer
 from pagefence.pool.pages import PageRef
 from pagefence.protocol.messages import Room, WorkerRef
 
-from .conftest import SMALL, TOKEN
+from .conftest import OWNER, SMALL, TOKEN
 
 ROOM = Room(3, 1, "room")
 WRITER = WorkerRef("prefill-0", 2)
@@ -29,7 +29,7 @@ INDICES = tuple(page.index for page in TARGET)
 @pytest.fixture
 def remote(offer: Offer) -> Iterator[Transfer]:
     """The decode segment as a writer has it."""
-    transfer = reach(offer.address, TOKEN, WRITER)
+    transfer = reach(offer.address, TOKEN, WRITER, OWNER)
     yield transfer
     transfer.close()
 
@@ -131,8 +131,8 @@ def test_a_remote_pool_names_its_layout_and_incarnation(remote: Transfer) -> Non
 
 def test_a_writer_with_another_token_is_refused(offer: Offer) -> None:
     with pytest.raises(PeerRefused):
-        reach(offer.address, new_token(), WRITER)
-    reach(offer.address, TOKEN, WRITER).close()  # and does not stand in the way of a good one
+        reach(offer.address, new_token(), WRITER, OWNER)
+    reach(offer.address, TOKEN, WRITER, OWNER).close()  # and does not stand in the way of a good one
 
 
 def test_an_owner_that_has_gone_is_an_error_at_once(offer: Offer) -> None:
@@ -140,12 +140,12 @@ def test_an_owner_that_has_gone_is_an_error_at_once(offer: Offer) -> None:
     offer.stop()
     started = time.monotonic()
     with pytest.raises(OSError, match=r"refused|No such file"):
-        reach(offer.address, TOKEN, WRITER)
+        reach(offer.address, TOKEN, WRITER, OWNER)
     assert time.monotonic() - started < 2.0
 
 
 def test_two_writers_write_side_by_side(segment: Segment, source: Segment, offer: Offer, remote: Transfer) -> None:
-    other = reach(offer.address, TOKEN, WorkerRef("prefill-1", 1))
+    other = reach(offer.address, TOKEN, WorkerRef("prefill-1", 1), OWNER)
     first, second = Room(3, 2, "first"), Room(3, 3, "second")
     remote.write(source, (0,), TARGET[:1], first)
     other.write(source, (1, 2), TARGET[1:], second)

@@ -33,7 +33,7 @@ def offered(orders: WorkerOrders, segment: Segment) -> Iterator[Offer]:
     if settings.transfer == "mooncake":
         from pagefence.engine.kv.mooncake import MooncakeOffer
 
-        offer = MooncakeOffer(settings.transfer_host, segment, orders.segment_token, me.epoch)
+        offer = MooncakeOffer(settings.transfer_host, segment, orders.segment_token, me)
     else:
         path = Path(orders.run_dir) / f"{me.name}.{me.epoch:x}.segment"
         offer = SegmentServer(path, segment, orders.segment_token, me.epoch)
@@ -43,13 +43,13 @@ def offered(orders: WorkerOrders, segment: Segment) -> Iterator[Offer]:
         offer.stop()
 
 
-def reach(address: str, token: bytes, me: WorkerRef) -> Transfer:
-    """Prefill's way to the segment at `address`.
+def reach(address: str, token: bytes, me: WorkerRef, owner: WorkerRef) -> Transfer:
+    """Prefill's way to the segment of the decode incarnation `owner`, which lies at `address`.
 
     Raises BackendMissing, PeerRefused, SegmentMismatch, OSError, ValueError on an address that is none.
     """
     if "://" not in address:
-        return map_segment(Path(address), token)
+        return map_segment(Path(address), token)  # the path is the owner's alone
     from pagefence.engine.kv.mooncake import connect
 
-    return connect(address, token, me)
+    return connect(address, token, me, owner)

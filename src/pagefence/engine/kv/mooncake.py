@@ -66,8 +66,11 @@ class _Engine(Protocol):
 
 
 class _Knock(msgspec.Struct, frozen=True, array_like=True):
+    """`owner` is the incarnation that the writer means: ports are used again, also by others."""
+
     nonce: bytes
     writer: WorkerRef
+    owner: WorkerRef
 
 
 class _Granted(msgspec.Struct, frozen=True, array_like=True):
@@ -105,15 +108,15 @@ def _new_engine(host: str) -> _Engine:
 class MooncakeOffer:
     """A segment on offer over the network: one thread that grants, one engine for each writer, until `stop`."""
 
-    def __init__(self, host: str, segment: Segment, token: bytes, epoch: int) -> None:
-        """Listen on a free port of `host`, an address under which writers reach this machine.
+    def __init__(self, host: str, segment: Segment, token: bytes, owner: WorkerRef) -> None:
+        """Listen on a free port of `host`, an address under which writers reach this machine. `owner`: who we are.
 
         Raises ValueError on a token of another length, BackendMissing, OSError when the port cannot be had.
         """
         if len(token) != TOKEN_BYTES:
             raise ValueError(f"the token must have {TOKEN_BYTES} bytes")
         require()
-        self._host, self._token, self._epoch = host, token, epoch
+        self._host, self._token, self._owner = host, token, owner
         self._base, self._layout = segment.base, segment.layout
         self._ground = segment.kv  # a view: whatever else is closed, the memory stays while an engine may write to it
         self._engines: dict[WorkerRef, _Engine] = {}
@@ -178,6 +181,8 @@ class MooncakeOffer:
         peer.sendall(ours)
         said = _proven(self._token, b"knock", ours, _read(peer, _WIRE_BYTES, deadline))
         knock = msgspec.msgpack.decode(said, type=_Knock)
+        if knock.owner != self._owner:
+            raise PeerRefused(f"{knock.writer} means {knock.owner}, this is {self._owner}")
         granted = msgspec.msgpack.encode(self._grant(knock.writer))
         peer.sendall(granted + _mac(self._token, b"grant", ours + knock.nonce, granted))
 
@@ -185,13 +190,17 @@ class MooncakeOffer:
         with self._lock:
             if writer in self._revoked:
                 raise PeerRefused(f"{writer} was reaped")
-            engine = self._engines.get(writer)
-            if engine is None:
-                engine = _new_engine(self._host)
-                if engine.register_memory(self._base, self._layout.total_bytes):
-                    raise OSError("Mooncake cannot register the segment")
-                self._engines[writer] = engine
-        return _Granted(f"{self._host}:{engine.get_rpc_port()}", self._base, self._layout, self._epoch)
+            if writer not in self._engines:
+                self._engines[writer] = self._serving_engine()
+            # No name of ours may keep the engine past the lock: `revoke` has to drop the last one.
+            target = f"{self._host}:{self._engines[writer].get_rpc_port()}"
+        return _Granted(target, self._base, self._layout, self._owner.epoch)
+
+    def _serving_engine(self) -> _Engine:
+        engine = _new_engine(self._host)
+        if engine.register_memory(self._base, self._layout.total_bytes):
+            raise OSError("Mooncake cannot register the segment")
+        return engine
 
 
 class MooncakePages:
@@ -244,8 +253,8 @@ class MooncakePages:
             raise TransferFailed(f"writing to {target} failed with code {code}")
 
 
-def connect(address: str, token: bytes, me: WorkerRef, timeout: float = 10.0) -> MooncakePages:
-    """Get access to the segment offered at `address`, as the writer `me`. `timeout` in seconds.
+def connect(address: str, token: bytes, me: WorkerRef, owner: WorkerRef, timeout: float = 10.0) -> MooncakePages:
+    """Get access to the segment of `owner`, offered at `address`, as the writer `me`. `timeout` in seconds.
 
     Raises BackendMissing, PeerRefused, ValueError on an address that is none, OSError when nobody listens or nobody
     answers in time.
@@ -254,15 +263,15 @@ def connect(address: str, token: bytes, me: WorkerRef, timeout: float = 10.0) ->
     if url.scheme != SCHEME or url.hostname is None or url.port is None:
         raise ValueError(f"{address!r} is no {SCHEME}://host:port")
     deadline = time.monotonic() + timeout
-    with socket.create_connection((url.hostname, url.port), timeout) as owner:
-        here = owner.getsockname()[0]
+    with socket.create_connection((url.hostname, url.port), timeout) as peer:
+        here = peer.getsockname()[0]
         try:
-            theirs = _read(owner, _NONCE_BYTES, deadline)
-            knock = _Knock(secrets.token_bytes(_NONCE_BYTES), me)
+            theirs = _read(peer, _NONCE_BYTES, deadline)
+            knock = _Knock(secrets.token_bytes(_NONCE_BYTES), me, owner)
             said = msgspec.msgpack.encode(knock)
-            owner.sendall(said + _mac(token, b"knock", theirs, said))
-            owner.shutdown(socket.SHUT_WR)
-            answer = _read(owner, _WIRE_BYTES, deadline)
+            peer.sendall(said + _mac(token, b"knock", theirs, said))
+            peer.shutdown(socket.SHUT_WR)
+            answer = _read(peer, _WIRE_BYTES, deadline)
         except (BrokenPipeError, ConnectionResetError) as error:
             raise PeerRefused(f"the owner of {address} hung up") from error
     body = _proven(token, b"grant", theirs + knock.nonce, answer)

@@ -18,6 +18,7 @@ from pagefence.engine.decode import DecodeWork
 from pagefence.engine.kv import frames
 from pagefence.engine.kv.layout import Layout
 from pagefence.engine.kv.segment import Segment
+from pagefence.engine.kv.transfer import TransferFailed
 from pagefence.engine.loop import Loop
 from pagefence.engine.model.decoder import Span
 from pagefence.engine.model.sampling_params import SamplingParams
@@ -31,10 +32,12 @@ from pagefence.protocol.effects import Compute, Run, WriteChunk
 from pagefence.protocol.messages import (
     ChunkComputed,
     ComputeFailed,
+    Envelope,
     FrameBroken,
     Generated,
     Landed,
     PeerUp,
+    Reaped,
     Reservation,
     Room,
     WorkerRef,
@@ -85,7 +88,7 @@ def decoding(segment: Segment, logits: torch.Tensor, decisions: Decisions) -> tu
         slots = slots.fill(handle, room)
     model = SimpleNamespace(config=SimpleNamespace(eos_ids=()), forward=lambda spans, kv: logits)
     ear = Ear(SimpleNamespace(slots=slots))
-    work = DecodeWork(ear, model, segment, decisions)  # type: ignore[arg-type]
+    work = DecodeWork(ear, model, segment, decisions, lambda writer: None)  # type: ignore[arg-type]
     for room, handle, pages in zip(ROOMS, handles, PAGES, strict=True):
         frames.write_frames(segment, pages[:1], room)
         work.perform(Run(room, handle, pages, 1, 4, 4, 0, GREEDY))
@@ -160,6 +163,52 @@ def test_prefill_computes_from_where_the_cache_ends_and_writes_from_the_beginnin
     assert written == [((0, 1), PAGES[1])]
     assert ear.heard == [ChunkComputed(ROOMS[0], 6, 1), Landed(ROOMS[0], 6, (b"", b""))]
     assert (work.computed_tokens, work.cached_tokens) == (2, 4)
+
+
+def test_a_write_that_failed_ends_its_room_but_is_over_only_when_its_target_is_reaped(segment: Segment) -> None:
+    ear = Ear()
+
+    def write(source: Segment, pages: tuple[int, ...], target: tuple[PageRef, ...], room: Room) -> tuple[bytes, ...]:
+        raise TransferFailed("no acknowledgement")
+
+    def forward(asked: list[Span], kv: object) -> torch.Tensor:
+        return torch.tensor([[0.0, 1.0]])
+
+    work = PrefillWork(ear, SimpleNamespace(forward=forward), segment, Decisions())  # type: ignore[arg-type]
+    work._transfers[DECODE] = SimpleNamespace(write=write)
+    reservation = Reservation(ROOMS[0], PREFILL, DECODE, 6, 4, 1, PAGES[1])
+    work.perform(Compute(Admitted(ROOMS[0], "t", 6, (9, 9, 9, 9, 1, 0)), PAGES[0], reservation, GREEDY))
+    work.do_one()
+    work.perform(WriteChunk(ROOMS[0], 0, 6))
+    assert ear.heard[1:] == [ComputeFailed(ROOMS[0], "prefill could not write to decode")]
+    assert not work.has_work()
+    work.peer_gone(Reaped(DECODE))
+    assert ear.heard[2:] == [Landed(ROOMS[0], 6, (b"", b""))]
+
+
+def test_decode_revokes_a_reaped_writer(segment: Segment) -> None:
+    revoked: list[WorkerRef] = []
+    model = SimpleNamespace(config=SimpleNamespace(eos_ids=()))
+    work = DecodeWork(Ear(), model, segment, Decisions(), revoked.append)  # type: ignore[arg-type]
+    work.peer_gone(Reaped(PREFILL))
+    assert revoked == [PREFILL]
+
+
+def test_a_worker_hears_of_a_death_before_its_machine_frees_what_the_dead_could_reach() -> None:
+    heard: list[str] = []
+
+    def step(state: None, message: object) -> tuple[None, tuple[()]]:
+        heard.append("machine")
+        return state, ()
+
+    with tempfile.TemporaryDirectory(prefix="pf-", dir="/tmp") as folder:
+        cores = Cores(Path(folder), 0, 2, 2, lambda threads: None)
+        loop: Loop[Any] = Loop(orders(folder), step, None, cores)
+        work = SimpleNamespace(peer_gone=lambda peer: heard.append("work"))
+        loop._handle(work, Envelope(WorkerRef("router", 9), PREFILL, Reaped(DECODE)))
+        loop.post.flush_and_close()
+        loop._inbox.close()
+    assert heard == ["work", "machine"]
 
 
 def test_what_fails_on_the_helper_thread_ends_the_process_instead_of_leaving_a_room_to_wait() -> None:

@@ -12,7 +12,7 @@ from pagefence.engine.settings import Settings, WorkerOrders
 from pagefence.protocol.messages import WorkerRef
 
 WEIGHTS = 1_000_000
-MODEL = ModelConfig(2, 8, 2, 1, 4, 8, 16, 1e4, 1e-5, 64, True, None, (0,))
+MODEL = ModelConfig("llama", 2, 8, 2, 1, 4, 8, 16, 1e4, 4, 1e-5, 64, True, None, (0,))
 PAGE = Layout(1, 16, 2, 1, 4, "float32")
 
 

@@ -22,6 +22,10 @@ _RECORD_HELP = (
     "For test fleets: the files hold prompts, and the key of this fleet's receipts."
 )
 _PORT_HELP = "Port of /server_info of {0}-0; {0}-1 has the next one, and so on; 0 picks free ones."
+_TRANSFER_HELP = (
+    "How KV gets from prefill to decode: shared memory, or Mooncake's engine over TCP, which neither encrypts nor "
+    "authenticates: for trusted networks only."
+)
 _KEYS_HELP = "File with one tenant=key a line. Also by environment: PAGEFENCE_API_KEYS=tenant=key,..."
 
 
@@ -75,6 +79,10 @@ def serve(
     ] = None,
     api_keys: Annotated[Path | None, typer.Option(help=_KEYS_HELP)] = None,
     open_access: Annotated[bool, typer.Option("--open", help="No API key asked; loopback only, one tenant.")] = False,
+    transfer: Annotated[Literal["shm", "mooncake"], typer.Option(help=_TRANSFER_HELP)] = "shm",
+    transfer_host: Annotated[
+        str, typer.Option(help="With mooncake: the address at which prefill reaches decode's memory.")
+    ] = "127.0.0.1",
     record: Annotated[Path | None, typer.Option(help=_RECORD_HELP)] = None,
     announce: Annotated[Path | None, typer.Option(help="Write the URLs to this file once all ports listen.")] = None,
 ) -> None:
@@ -110,6 +118,8 @@ def serve(
         "port": port,
         "prefill_port": prefill_port,
         "decode_port": decode_port,
+        "transfer": transfer,
+        "transfer_host": transfer_host,
         "record": str(record.resolve()) if record else None,
     }
     world = context.obj if isinstance(context.obj, World) else World()

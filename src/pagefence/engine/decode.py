@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
@@ -27,6 +28,7 @@ from pagefence.protocol.messages import (
     PeerUp,
     Reaped,
     Room,
+    WorkerRef,
 )
 
 
@@ -48,9 +50,17 @@ class _Row:
 class DecodeWork:
     """Tensors of one decode incarnation."""
 
-    def __init__(self, loop: Loop[DecodeState], model: Decoder, segment: Segment, decisions: Decisions) -> None:
+    def __init__(
+        self,
+        loop: Loop[DecodeState],
+        model: Decoder,
+        segment: Segment,
+        decisions: Decisions,
+        revoke: Callable[[WorkerRef], None],
+    ) -> None:
+        """`revoke`: as `Offer.revoke` of the segment."""
         self._loop, self._model, self._segment = loop, model, segment
-        self._decisions = decisions
+        self._decisions, self._revoke = decisions, revoke
         self._rows: dict[Room, _Row] = {}
         self._eos = frozenset(model.config.eos_ids)
         self.generated_tokens = 0
@@ -102,7 +112,8 @@ class DecodeWork:
         """Prefill writes into our pages; we open nothing towards it."""
 
     def peer_gone(self, peer: Reaped) -> None:
-        """Nothing of it is kept here."""
+        """What it sent and what has not landed yet must not land in pages that are about to be freed (I2)."""
+        self._revoke(peer.worker)
 
     def info(self) -> dict[str, object]:
         """Live figures beyond those that every worker has."""

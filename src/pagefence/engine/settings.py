@@ -17,7 +17,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     `..._pool_tokens` cap a worker's pool; without them it is what memory leaves, up to a full batch. `..._port`: of the
     first worker of that role, the others have those after it; 0 is a free one for each. `limit` is a declared limit
     below the context, enforced by the router (I8). `shutdown_s`: how long requests in flight may take once the fleet is
-    told to end. `record`: a folder for recordings of every machine; they hold prompts.
+    told to end. `record`: a folder for recordings of every machine; they hold prompts. `transfer_host`: where prefill
+    reaches decode's memory when `transfer` is not shared memory.
     """
 
     model: str
@@ -46,6 +47,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_s: float = 60.0
     shutdown_s: float = 30.0
     record: str | None = None
+    transfer: Literal["shm", "mooncake"] = "shm"
+    transfer_host: str = "127.0.0.1"
 
     def __post_init__(self) -> None:
         """Raises ValueError that names the flag."""

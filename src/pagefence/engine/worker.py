@@ -19,10 +19,11 @@ import zmq
 from pagefence import __version__
 from pagefence.engine.cores import Cores
 from pagefence.engine.decode import DecodeWork
+from pagefence.engine.kv import backends
 from pagefence.engine.kv.capacity import NotEnoughMemory, own_bytes, size_pool
 from pagefence.engine.kv.layout import Layout
-from pagefence.engine.kv.offer import SegmentServer
 from pagefence.engine.kv.segment import Segment
+from pagefence.engine.kv.transfer import BackendMissing
 from pagefence.engine.loop import Loop, Work
 from pagefence.engine.metrics import worker_metrics
 from pagefence.engine.model.config import Dtype, ModelConfig
@@ -51,7 +52,7 @@ def main(decisions: Decisions | None = None) -> int:
     orders = msgspec.msgpack.decode(said, type=WorkerOrders)
     try:
         run(orders, decisions or Decisions())
-    except (ModelError, NotEnoughMemory, OSError) as error:
+    except (ModelError, NotEnoughMemory, BackendMissing, OSError) as error:
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         post = Post(context, Path(orders.run_dir), orders.me)
         post.send_parcel(orders.router, StartFailed(orders.me, f"{orders.me.name}: {error}"))
@@ -62,8 +63,9 @@ def main(decisions: Decisions | None = None) -> int:
 
 
 def run(orders: WorkerOrders, decisions: Decisions) -> None:
-    """Set up and loop. Raises ModelError, NotEnoughMemory, OSError for what the operator can mend."""
+    """Set up and loop. Raises ModelError, NotEnoughMemory, BackendMissing, OSError for what the operator can mend."""
     settings = orders.settings
+    backends.require(settings)
     cores = Cores(Path(orders.run_dir), orders.seat, settings.workers, settings.threads, torch.set_num_threads)
     cores.work()
     dtype = choose_dtype(settings.dtype)
@@ -86,9 +88,8 @@ def run(orders: WorkerOrders, decisions: Decisions) -> None:
     config = DecodeConfig(layers, orders.mac_key, handoff_s=settings.handoff_s, drain_s=settings.drain_s)
     slots = SlotPool[Room].of(settings.max_requests)
     decode_loop = Loop(orders, decode.Machine(decisions).step, DecodeState(members, config, pool, slots), cores)
-    path = Path(orders.run_dir) / f"{orders.me.name}.{orders.me.epoch:x}.segment"
-    with SegmentServer(path, segment, orders.segment_token, orders.me.epoch):
-        face.serve(decode_loop, DecodeWork(decode_loop, model, segment, decisions), str(path))
+    with backends.offered(orders, segment) as offer:
+        face.serve(decode_loop, DecodeWork(decode_loop, model, segment, decisions, offer.revoke), offer.address)
 
 
 def pool_layout(config: ModelConfig, dtype: Dtype, orders: WorkerOrders) -> Layout:

@@ -54,9 +54,9 @@ class Stranger(msgspec.Struct, frozen=True, tag=True):
 # --- what is written ----------------------------------------------------------------------------------------------
 
 
-def test_format_1_is_these_bytes() -> None:
+def test_format_2_is_these_bytes() -> None:
     """Whoever changes them changes FORMAT, or old recordings are misread."""
-    assert recording.FORMAT == 1
+    assert recording.FORMAT == 2
     first = "0000000e c6fcf21b 81a474797065a7436c6f73696e67 f9ef076a"
     second = "0000000c 904ef452 81a474797065a5456e646564 08df009f"
     assert written(Closing(), Ended()) == bytes.fromhex(first + second)
@@ -69,14 +69,14 @@ def test_a_file_is_named_after_the_incarnation_with_its_epoch_in_hex() -> None:
 @pytest.mark.parametrize(
     ("state", "first"),
     [
-        (RouterState(ROUTER, ROUTER_CONFIG), RouterBegan(1, ROUTER, ROUTER_CONFIG)),
+        (RouterState(ROUTER, ROUTER_CONFIG), RouterBegan(2, ROUTER, ROUTER_CONFIG)),
         (
             PrefillState(MEMBERS, PREFILL_CONFIG, PagePool.of(6, 4)),
-            PrefillBegan(1, ME, ROUTER, PREFILL_CONFIG, pages=6, page_size=4),
+            PrefillBegan(2, ME, ROUTER, PREFILL_CONFIG, pages=6, page_size=4),
         ),
         (
             DecodeState(MEMBERS, DECODE_CONFIG, PagePool.of(6, 4), SlotPool[Room].of(3)),
-            DecodeBegan(1, ME, ROUTER, DECODE_CONFIG, pages=6, page_size=4, rows=3),
+            DecodeBegan(2, ME, ROUTER, DECODE_CONFIG, pages=6, page_size=4, rows=3),
         ),
     ],
     ids=["router", "prefill", "decode"],

@@ -42,7 +42,8 @@ def test_what_is_left_out_is_nothing() -> None:
     assert ChunkComputed(ROOM, 4).first_token is None
     assert Generated(ROOM, (1,)).finish is None
     assert receipt.first_logprobs == ChunkComputed(ROOM, 4).first_logprobs == ()
-    assert tokens.logprobs == Generated(ROOM, (1,)).logprobs == Logprob(-0.5).top == ()
+    assert tokens.logprobs == Generated(ROOM, (1,)).logprobs == ()
+    assert Logprob(-0.5).top == ()
     error = ErrorInfo(500, "code", "message", "type")
     assert (error.param, error.rule, error.guard, error.retry_after_s) == (None, None, None, None)
 

@@ -59,8 +59,9 @@ def test_a_header_that_only_the_server_sets(ann: httpx.Client, fleet: Running, h
     [
         ({"colour": 1}, "unknown_parameter", "colour"),
         ({"stream": True, "stream_options": {"x": 1}}, "unknown_parameter", "stream_options.x"),
-        ({"n": 2}, "unsupported_parameter", "n"),
-        ({"n": True}, "unsupported_parameter", "n"),
+        ({"n": 0}, "invalid_value", "n"),
+        ({"n": 9}, "invalid_value", "n"),
+        ({"n": True}, "invalid_value", "n"),
         ({"presence_penalty": 0.5}, "unsupported_parameter", "presence_penalty"),
         ({"frequency_penalty": -1}, "unsupported_parameter", "frequency_penalty"),
         ({"top_k": 5}, "unsupported_parameter", "top_k"),
@@ -78,7 +79,7 @@ def test_a_header_that_only_the_server_sets(ann: httpx.Client, fleet: Running, h
         ({"seed": 2**63}, "invalid_value", "seed"),
         ({"seed": 1.0}, "invalid_value", "seed"),
         ({"stop": ""}, "invalid_value", "stop"),
-        ({"stop": ["a", ""]}, "invalid_value", "stop"),
+        ({"stop": ["a", ""]}, "invalid_value", "stop[1]"),
         ({"stop": list("abcde")}, "invalid_value", "stop"),
         ({"stop": "x" * 1001}, "invalid_value", "stop"),
         ({"stop": 5}, "invalid_value", "stop"),
@@ -119,10 +120,16 @@ def test_a_parameter_that_cannot_be_honoured(
         ({**TEXT, "prompt": [1, 300]}, "invalid_value", "prompt"),
         ({**TEXT, "prompt": [-1]}, "invalid_value", "prompt"),
         ({**TEXT, "prompt": 5}, "invalid_value", "prompt"),
-        ({**TEXT, "echo": True}, "unsupported_parameter", "echo"),
+        ({**TEXT, "echo": 1}, "invalid_value", "echo"),
+        ({**TEXT, "echo": True, "logprobs": 0}, "unsupported_parameter", "echo"),
         ({**TEXT, "best_of": 2}, "unsupported_parameter", "best_of"),
+        ({**TEXT, "best_of": 1, "n": 2}, "unsupported_parameter", "best_of"),
+        ({**TEXT, "best_of": 3, "n": 2}, "unsupported_parameter", "best_of"),
         ({**TEXT, "suffix": "x"}, "unsupported_parameter", "suffix"),
-        ({**TEXT, "logprobs": 0}, "unsupported_parameter", "logprobs"),
+        ({**TEXT, "logprobs": -1}, "invalid_value", "logprobs"),
+        ({**TEXT, "logprobs": 6}, "invalid_value", "logprobs"),
+        ({**TEXT, "logprobs": True}, "invalid_value", "logprobs"),
+        ({**TEXT, "top_logprobs": 1}, "unknown_parameter", "top_logprobs"),
         ({**TEXT, "max_completion_tokens": 5}, "unknown_parameter", "max_completion_tokens"),
     ],
 )
@@ -159,7 +166,12 @@ def _message(**fields: Any) -> dict[str, Any]:
         ),
         ({**CHAT, "tools": [{"type": "function"}]}, "unsupported_parameter", "tools"),
         ({**CHAT, "tool_choice": "required"}, "unsupported_parameter", "tool_choice"),
-        ({**CHAT, "logprobs": True}, "unsupported_parameter", "logprobs"),
+        ({**CHAT, "logprobs": 1}, "invalid_value", "logprobs"),
+        ({**CHAT, "top_logprobs": 1}, "invalid_value", "top_logprobs"),
+        ({**CHAT, "logprobs": False, "top_logprobs": 1}, "invalid_value", "top_logprobs"),
+        ({**CHAT, "logprobs": True, "top_logprobs": 21}, "invalid_value", "top_logprobs"),
+        ({**CHAT, "echo": True}, "unknown_parameter", "echo"),
+        ({**CHAT, "best_of": 1}, "unknown_parameter", "best_of"),
         ({**CHAT, "response_format": {"type": "json_object"}}, "unsupported_parameter", "response_format"),
         ({**CHAT, "max_tokens": 4, "max_completion_tokens": 5}, "invalid_value", "max_tokens"),
         ({**CHAT, "prompt": "x"}, "unknown_parameter", "prompt"),
@@ -202,7 +214,14 @@ def test_neutral_values_ask_for_nothing(ann: httpx.Client, fleet: Running) -> No
     }
     neutral |= dict.fromkeys(["stop", "seed", "logit_bias", "stream", "stream_options", "max_tokens", "top_p"])
     assert post(ann, {**TEXT, **neutral, "best_of": 1, "echo": False, "suffix": None, "logprobs": None})[0].is_success
-    chat = {"tools": None, "tool_choice": "auto", "logprobs": False, "response_format": {"type": "text"}, "store": None}
+    chat = {
+        "tools": None,
+        "tool_choice": "auto",
+        "logprobs": False,
+        "top_logprobs": 0,
+        "response_format": {"type": "text"},
+        "store": None,
+    }
     copied: dict[str, Any] = {
         "role": "assistant",
         "content": "hi",

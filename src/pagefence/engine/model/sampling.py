@@ -20,7 +20,7 @@ class SamplingError(ValueError):
 
 
 def draw(logits: Tensor, params: SamplingParams, position: int) -> tuple[int, tuple[Logprob, ...]]:
-    """The token for `position` and, if `params` asks, its log-probability. Arguments and errors are those of `sample`."""
+    """The token for `position` and, if `params` asks, its log-probability. Arguments and errors as for `sample`."""
     token = sample(logits, params, position)
     return token, () if params.logprobs is None else (Logprob(*logprobs(logits, token, params.logprobs)),)
 

@@ -86,6 +86,7 @@ def test_a_header_that_only_the_server_sets(ann: httpx.Client, fleet: Running, h
         ({"logit_bias": {"300": 1}}, "invalid_value", "logit_bias"),
         ({"logit_bias": {"-1": 1}}, "invalid_value", "logit_bias"),
         ({"logit_bias": {" 1": 1}}, "invalid_value", "logit_bias"),
+        ({"logit_bias": {"1\n": 1}}, "invalid_value", "logit_bias"),
         ({"logit_bias": {"²": 1}}, "invalid_value", "logit_bias"),
         ({"logit_bias": {"9" * 5000: 1}}, "invalid_value", "logit_bias"),
         ({"logit_bias": {"1": 101}}, "invalid_value", "logit_bias[...]"),

@@ -112,9 +112,15 @@ def _operation(endpoint: Endpoint, schemas: _Schemas, asks_for_key: bool) -> Sch
 def _good(endpoint: Endpoint, kind: type, schemas: _Schemas) -> Schema:
     content: Schema = {"text/plain" if kind is str else JSON: {"schema": schemas.of(kind)}}
     if endpoint.chunks is not None:
-        # OpenAPI 3.1 has no word for the events of a stream; 3.2's would be `itemSchema`.
-        content["text/event-stream"] = {"schema": {"type": "string"}, "x-event-data": schemas.of(endpoint.chunks)}
+        content["text/event-stream"] = {"schema": _event(endpoint.chunks, schemas)}
     return {"description": endpoint.summary, "content": content}
+
+
+def _event(chunk: type, schemas: _Schemas) -> Schema:
+    """One event of a stream: OpenAPI 3.1 has no word for the stream itself."""
+    body = {"anyOf": [schemas.of(chunk), schemas.of(ErrorAnswer)]}
+    written = {"type": "string", "contentMediaType": JSON, "contentSchema": body}
+    return {"type": "object", "required": ["data"], "properties": {"data": {"anyOf": [{"const": "[DONE]"}, written]}}}
 
 
 def _error(status: int, schemas: _Schemas) -> Schema:

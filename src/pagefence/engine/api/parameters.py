@@ -14,12 +14,14 @@ Temperature = Annotated[float, Meta(ge=0, le=2)]
 TopP = Annotated[float, Meta(gt=0, le=1)]
 Seed = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Stop = Annotated[str, Meta(min_length=1, max_length=1000)]
+# OpenAI's keys are ids written as strings. Digits only and few of them, or int() would take spaces, underscores, other
+# scripts' digits, and any length; Python's $ alone would also let a line break pass.
+TokenId = Annotated[str, Meta(pattern=r"^[0-9]{1,9}$(?!\n)")]
 Bias = Annotated[float, Meta(ge=-100, le=100)]
 
 
 class StreamOptions(msgspec.Struct, frozen=True):
     include_usage: bool | None = None
-    include_obfuscation: bool | None = None
 
 
 class Common(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,7 +34,7 @@ class Common(msgspec.Struct, frozen=True, kw_only=True):
     seed: Seed | None = None
     n: Choices | None = None
     stop: Stop | Annotated[list[Stop], Meta(max_length=4)] | None = None
-    logit_bias: dict[str, Bias] | None = None
+    logit_bias: dict[TokenId, Bias] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     return_token_ids: bool | None = None  # as vLLM names it; for answers that do not stream
@@ -44,15 +46,15 @@ class Common(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CompletionRequest(Common, frozen=True, kw_only=True):
-    prompt: str | list[int | str]
+    prompt: Annotated[str, Meta(min_length=1)] | Annotated[list[int | str], Meta(min_length=1)]
     echo: bool | None = None
     logprobs: Annotated[int, Meta(ge=0, le=5)] | None = None
     best_of: Choices | None = None
 
 
 class Part(msgspec.Struct, frozen=True):
-    type: str
-    text: str | None = None
+    type: Literal["text"]
+    text: str
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -117,4 +119,5 @@ NEUTRAL: Mapping[type[msgspec.Struct], _Neutral] = {
     CompletionRequest: {**_COMMON, "suffix": ("",)},
     ChatRequest: {**_COMMON, **_CHAT},
     Message: _MESSAGE,
+    StreamOptions: {"include_obfuscation": (False,)},
 }

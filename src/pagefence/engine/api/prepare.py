@@ -195,11 +195,8 @@ def _in_vocabulary(ids: list[int], vocab: int) -> list[int]:
 
 
 def _biases(biases: dict[str, float], vocab: int) -> tuple[tuple[int, float], ...]:
-    """OpenAI's keys are token ids written as strings."""
-    result: list[tuple[int, float]] = []
-    for name, bias in biases.items():
-        # Digits only and few of them: int() would take spaces, underscores, other scripts' digits, and any length.
-        if not (name.isascii() and name.isdigit() and len(name) <= 9) or int(name) >= vocab:
-            raise bad_value(f"'{name[:20]}' is not a token id of this model's vocabulary of {vocab}.", "logit_bias")
-        result.append((int(name), bias))
-    return tuple(result)
+    pairs = tuple((int(name), bias) for name, bias in biases.items())
+    for token, _ in pairs:
+        if token >= vocab:
+            raise bad_value(f"{token} is not a token id of this model's vocabulary of {vocab}.", "logit_bias")
+    return pairs

@@ -19,7 +19,7 @@ from pagefence.engine.api.parameters import (
 )
 from pagefence.engine.api.problems import bad_value, missing, unknown_parameter, unsupported_parameter
 
-_PATH = re.compile(r" - at `\$\.?([^`]*)`")
+_PATH = re.compile(r" - at (?:`key` in )?`\$\.?([^`]*)`")
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -63,32 +63,18 @@ def stops_of(request: Common) -> tuple[str, ...]:
 def plain_messages(messages: list[Message]) -> list[dict[str, str]]:
     """For the chat template: texts as they came, `developer` under its older name."""
     return [
-        {"role": "system" if message.role == "developer" else message.role, "content": _text(message, index)}
-        for index, message in enumerate(messages)
+        {"role": "system" if message.role == "developer" else message.role, "content": _text(message.content)}
+        for message in messages
     ]
 
 
-def _text(message: Message, index: int) -> str:
-    if isinstance(message.content, str):
-        return message.content
-    texts: list[str] = []
-    for number, part in enumerate(message.content):
-        where = f"messages[{index}].content[{number}]"
-        if part.type != "text":
-            raise unsupported_parameter(f"{where}.type", "Only text parts are.")
-        if part.text is None:
-            raise missing(f"{where}.text")
-        texts.append(part.text)
-    return "".join(texts)
+def _text(content: str | list[Part]) -> str:
+    return content if isinstance(content, str) else "".join(part.text for part in content)
 
 
 def _check_common(request: Common) -> None:
-    if request.stream_options is None:
-        return
-    if not request.stream:
+    if request.stream_options is not None and not request.stream:
         raise bad_value("'stream_options' is only allowed when 'stream' is true.", "stream_options")
-    if request.stream_options.include_obfuscation:
-        raise unsupported_parameter("stream_options.include_obfuscation")
 
 
 def _supported(raw: dict[str, object], struct: type[msgspec.Struct], where: str = "") -> dict[str, object]:
@@ -119,9 +105,18 @@ def _plain_messages(raw: dict[str, object]) -> dict[str, object]:
         _supported(message, Message, f"messages[{index}].")
         content = message.get("content")
         for number, part in enumerate(content if isinstance(content, list) else ()):
-            if isinstance(part, dict) and part.get("type") == "text":
-                _supported(part, Part, f"messages[{index}].content[{number}].")
+            if isinstance(part, dict):
+                _plain_part(part, f"messages[{index}].content[{number}].")
     return raw
+
+
+def _plain_part(part: dict[str, object], where: str) -> None:
+    kind = part.get("type")
+    if isinstance(kind, str) and kind != "text":
+        raise unsupported_parameter(where + "type", "Only text parts are.")
+    _supported(part, Part, where)
+    if kind == "text" and part.get("text") is None:
+        raise missing(where + "text")
 
 
 def _same(value: object, accepted: object) -> bool:

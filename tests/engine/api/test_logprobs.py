@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from pagefence.protocol.effects import Emit
+from pagefence.protocol.messages import Logprob
 
 from .scripted import Running, begin, emit, end, likely, says
 from .test_answers import CHAT, TEXT, events, post
@@ -43,6 +44,15 @@ def test_a_completion_has_parallel_lists_with_the_token_itself_among_the_likelie
 def test_a_token_that_is_not_among_the_likeliest_is_added_to_them(ann: httpx.Client, fleet: Running) -> None:
     fleet.gateway.script = lambda job: [begin(), emit("a", 0), end(job, 1)]
     assert text_scores(ann, logprobs=3)["top_logprobs"] == [{"a": likely(97, 0).value}]
+
+
+def test_of_two_tokens_that_read_the_same_the_likelier_stays_and_the_likeliest_comes_first(
+    ann: httpx.Client, fleet: Running
+) -> None:
+    twins = Logprob(-3.0, ((98, -1.0), (98, -2.0), (97, -3.0)))
+    fleet.gateway.script = lambda job: [begin(), Emit(1, (97,), (twins,)), end(job, 1)]
+    (best,) = text_scores(ann, logprobs=3)["top_logprobs"]
+    assert list(best.items()) == [("b", -1.0), ("a", -3.0)]
 
 
 @pytest.mark.parametrize("top", [None, 0, 20])

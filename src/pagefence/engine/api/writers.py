@@ -125,8 +125,11 @@ class TextWriter:
 
     def _likeliest(self, token: Scored) -> dict[str, float]:
         """The token itself is among them, as for OpenAI. Of two that read the same the likelier stays."""
+        best: dict[str, float] = {}
         pairs = (*token.logprob.top, (token.id, token.logprob.value))
-        return {self._name(i): value for i, value in sorted(pairs, key=lambda pair: pair[1])}
+        for i, value in sorted(pairs, key=lambda pair: pair[1], reverse=True):
+            best.setdefault(self._name(i), value)
+        return best
 
     def _name(self, token: int) -> str:
         return readable(self._form.spell(token))

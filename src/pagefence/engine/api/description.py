@@ -54,8 +54,9 @@ class Endpoint:
 
 @dataclass(slots=True)
 class _Schemas:
-    """References to types; the types that were asked for."""
+    """References to types; the types that were asked for. `model` is the one name that a client may use."""
 
+    model: str
     asked: dict[type, None] = field(default_factory=dict)
 
     def of(self, kind: type) -> Schema:
@@ -63,7 +64,7 @@ class _Schemas:
         (schema,), _ = msgspec.json.schema_components([kind], ref_template="#/components/schemas/{name}")
         return schema
 
-    def components(self, model: str) -> dict[str, Schema]:
+    def components(self) -> dict[str, Schema]:
         """Every object with properties has no others: unknown parameters are refused, unknown fields are not sent."""
         kinds = list(self.asked)
         _, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
@@ -77,18 +78,20 @@ class _Schemas:
             # A request for another model is not found, so the one name is part of what a request must look like.
             if "model" in getattr(kind, "__struct_fields__", ()) and kind.__name__.endswith("Request"):
                 required = "model" in components[kind.__name__]["required"]
-                components[kind.__name__]["properties"]["model"] = {"enum": [model] if required else [model, None]}
+                components[kind.__name__]["properties"]["model"] = {
+                    "enum": [self.model] if required else [self.model, None]
+                }
         return components
 
 
 def describe(endpoints: Sequence[Endpoint], model: str, open_access: bool) -> dict[str, object]:
     """The description of these endpoints for a server of `model`. `open_access`: it asks for no key."""
-    schemas = _Schemas()
+    schemas = _Schemas(model)
     paths: dict[str, dict[str, Schema]] = {}
     for endpoint in endpoints:
         operations = paths.setdefault(endpoint.described_path, {})
         operations[endpoint.method.lower()] = _operation(endpoint, schemas, endpoint.keyed and not open_access)
-    components: Schema = {"schemas": schemas.components(model)}
+    components: Schema = {"schemas": schemas.components()}
     if not open_access:
         components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
     info = {"title": "PageFence", "version": __version__, "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"}}
@@ -103,7 +106,8 @@ def _operation(endpoint: Endpoint, schemas: _Schemas, asks_for_key: bool) -> Sch
     if asks_for_key:
         operation["security"] = [{"bearer": []}]
     if "{" in endpoint.path:
-        operation["parameters"] = [{"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}]
+        name = {"name": "name", "in": "path", "required": True, "schema": {"enum": [schemas.model]}}
+        operation["parameters"] = [name]
     if endpoint.takes is not None:
         operation["requestBody"] = {"required": True, "content": {JSON: {"schema": schemas.of(endpoint.takes)}}}
     return operation

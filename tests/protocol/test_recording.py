@@ -11,9 +11,9 @@ from pagefence.pool.pages import PagePool
 from pagefence.pool.slots import SlotPool
 from pagefence.protocol import recording
 from pagefence.protocol.decode_state import DecodeConfig, DecodeState
-from pagefence.protocol.effects import Stop, StopCompute
+from pagefence.protocol.effects import Emit, Stop, StopCompute
 from pagefence.protocol.membership import Membership
-from pagefence.protocol.messages import Room, Timer, WorkerRef
+from pagefence.protocol.messages import Generated, Logprob, Room, Timer, WorkerRef
 from pagefence.protocol.prefill import PrefillConfig, PrefillState
 from pagefence.protocol.recording import (
     BadRecording,
@@ -100,6 +100,12 @@ def test_what_was_written_is_read_back_whether_or_not_the_process_ended_in_order
     assert recording.read(b"") == Contents((), torn=False)
     assert recording.read(written(*TAPE)) == Contents(TAPE, torn=False)
     assert recording.read(written(*TAPE, Ended())) == Contents((*TAPE, Ended()), torn=False)
+
+
+def test_log_probabilities_are_read_back_to_the_last_bit() -> None:
+    likely = (Logprob(-0.1, ((1, -0.1), (2, -1 / 3))),)
+    step = Stepped(Generated(ROOM, (1,), None, likely), recording.told((Emit(0, (1,), likely),)))
+    assert recording.read(written(TAPE[0], step)).records == (TAPE[0], step)
 
 
 def test_a_recording_that_breaks_off_anywhere_is_read_up_to_the_last_whole_record() -> None:

@@ -36,7 +36,7 @@ ANN = {"Authorization": f"Bearer {KEYS['ann']}"}
 
 
 @SCHEMA.parametrize()
-@settings(max_examples=20, derandomize=True, deadline=None, database=None)
+@settings(max_examples=12, derandomize=True, deadline=None, database=None)
 def test_every_answer_is_as_described_and_wrong_input_is_a_clients_error(case: schemathesis.Case[Any]) -> None:
     answer = case.call_and_validate(headers=ANN)
     if case.meta is not None and case.meta.generation.mode.is_positive and answer.status_code == 400:

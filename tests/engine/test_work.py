@@ -36,6 +36,7 @@ from pagefence.protocol.messages import (
     FrameBroken,
     Generated,
     Landed,
+    Logprob,
     PeerUp,
     Reaped,
     Reservation,
@@ -46,6 +47,7 @@ from pagefence.protocol.messages import (
 PREFILL, DECODE = WorkerRef("prefill-0", 1), WorkerRef("decode-0", 1)
 ROOMS = (Room(1, 0, "a"), Room(1, 1, "b"))
 GREEDY = msgspec.msgpack.encode(SamplingParams())
+LIKELY = msgspec.msgpack.encode(SamplingParams(logprobs=1))
 PAGES = ((PageRef(0, 1), PageRef(1, 1)), (PageRef(2, 1), PageRef(3, 1)))
 
 
@@ -81,7 +83,9 @@ def segment() -> Iterator[Segment]:
         yield made
 
 
-def decoding(segment: Segment, logits: torch.Tensor, decisions: Decisions) -> tuple[DecodeWork, Ear]:
+def decoding(
+    segment: Segment, logits: torch.Tensor, decisions: Decisions, sampling: bytes = GREEDY
+) -> tuple[DecodeWork, Ear]:
     """Both rooms in the batch, their first tokens told already."""
     slots, handles = SlotPool[Room].of(2).reserve(2)
     for handle, room in zip(handles, ROOMS, strict=True):
@@ -91,7 +95,7 @@ def decoding(segment: Segment, logits: torch.Tensor, decisions: Decisions) -> tu
     work = DecodeWork(ear, model, segment, decisions, lambda writer: None)  # type: ignore[arg-type]
     for room, handle, pages in zip(ROOMS, handles, PAGES, strict=True):
         frames.write_frames(segment, pages[:1], room)
-        work.perform(Run(room, handle, pages, 1, 4, 4, 0, GREEDY))
+        work.perform(Run(room, handle, pages, 1, 4, 4, 0, sampling))
     ear.heard.clear()
     return work, ear
 
@@ -105,6 +109,19 @@ def test_a_row_whose_logits_are_not_finite_ends_alone(segment: Segment) -> None:
     assert failed.room == ROOMS[0]
     assert made == Generated(ROOMS[1], (1,))
     assert work.has_work()
+
+
+def test_a_row_that_asked_is_told_each_tokens_log_probability_the_receipts_first(segment: Segment) -> None:
+    work, ear = decoding(segment, torch.zeros(2, 2), Decisions(), LIKELY)
+    first = (Logprob(-3.0),)
+    slot = work._rows.pop(ROOMS[0]).slot
+    work.perform(Run(ROOMS[0], slot, PAGES[0], 1, 4, 4, 0, LIKELY, first))
+    assert ear.heard == [Generated(ROOMS[0], (0,), None, first)]
+    work.do_one()
+    for made in ear.heard[1:]:
+        assert isinstance(made, Generated)
+        assert [likely.value for likely in made.logprobs] == [pytest.approx(-0.6931, abs=1e-4)]
+        assert [len(likely.top) for likely in made.logprobs] == [1]
 
 
 def test_a_broken_frame_is_told_with_its_position_in_its_own_room(segment: Segment) -> None:
@@ -156,12 +173,15 @@ def test_prefill_computes_from_where_the_cache_ends_and_writes_from_the_beginnin
     work = PrefillWork(ear, SimpleNamespace(forward=forward), segment, Decisions())  # type: ignore[arg-type]
     work._transfers[DECODE] = SimpleNamespace(write=write)
     reservation = Reservation(ROOMS[0], PREFILL, DECODE, 6, 4, 1, PAGES[1])
-    work.perform(Compute(Admitted(ROOMS[0], "t", 6, (9, 9, 9, 9, 1, 0)), PAGES[0], reservation, GREEDY, cached=4))
+    work.perform(Compute(Admitted(ROOMS[0], "t", 6, (9, 9, 9, 9, 1, 0)), PAGES[0], reservation, LIKELY, cached=4))
     work.do_one()
     work.perform(WriteChunk(ROOMS[0], 0, 6))
     assert spans == [Span((0, 1), 4, (1, 0))]
     assert written == [((0, 1), PAGES[1])]
-    assert ear.heard == [ChunkComputed(ROOMS[0], 6, 1), Landed(ROOMS[0], 6, (b"", b""))]
+    computed, landed = ear.heard
+    assert isinstance(computed, ChunkComputed)
+    assert (computed.computed, computed.first_token, len(computed.first_logprobs)) == (6, 1, 1)
+    assert landed == Landed(ROOMS[0], 6, (b"", b""))
     assert (work.computed_tokens, work.cached_tokens) == (2, 4)
 
 

@@ -23,6 +23,7 @@ from pagefence.protocol.messages import (
     Failed,
     Finished,
     LastOrders,
+    Logprob,
     Offer,
     PeerMessage,
     PeerUp,
@@ -354,6 +355,12 @@ def test_tokens_pass_in_order_once_and_the_end_adds_up() -> None:
     assert alone.hears(D1, Finished(room, "stop", 8, 3)) == (End(0, "stop", 8, 3),)
     assert alone.state.phase(room) is router.Phase.OVER
     assert not alone.state.rooms
+
+
+def test_log_probabilities_go_to_the_client_with_their_tokens() -> None:
+    alone = Alone(P1, D1)
+    room = alone.committed()
+    assert alone.hears(D1, Tokens(room, 0, (5,), (Logprob(-1.5),))) == (Emit(0, (5,), (Logprob(-1.5),)),)
 
 
 @pytest.mark.parametrize(("index", "count"), [(2, 1), (0, 2)])

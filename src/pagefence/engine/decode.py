@@ -12,7 +12,7 @@ from pagefence.engine.kv.digest import page_digests
 from pagefence.engine.kv.segment import Segment
 from pagefence.engine.loop import Loop
 from pagefence.engine.model.decoder import Decoder, Span
-from pagefence.engine.model.sampling import sample
+from pagefence.engine.model.sampling import draw
 from pagefence.engine.model.sampling_params import SamplingParams
 from pagefence.pool.pages import PageRef
 from pagefence.pool.slots import Handle
@@ -24,6 +24,7 @@ from pagefence.protocol.messages import (
     FinishReason,
     FrameBroken,
     Generated,
+    Logprob,
     PagesDigested,
     PeerUp,
     Reaped,
@@ -101,12 +102,12 @@ class DecodeWork:
             assert self._loop.state.slots.get(row.slot) == room
             row.length += 1
             try:
-                token = sample(logits[i], row.sampling, row.emitted)
+                token, likely = draw(logits[i], row.sampling, row.emitted)
             except ValueError as error:  # one row's logits must not end the others' answers
                 self._rows.pop(room)
                 self._loop.post_local(ComputeFailed(room, f"decode could not go on: {error}"))
                 continue
-            self._emit(room, row, token)
+            self._emit(room, row, token, likely)
 
     def peer_up(self, peer: PeerUp) -> None:
         """Prefill writes into our pages; we open nothing towards it."""
@@ -150,9 +151,9 @@ class DecodeWork:
         )
         self.handoffs += 1
         self._rows[effect.room] = row
-        self._emit(effect.room, row, effect.first_token)
+        self._emit(effect.room, row, effect.first_token, effect.first_logprobs)
 
-    def _emit(self, room: Room, row: _Row, token: int) -> None:
+    def _emit(self, room: Room, row: _Row, token: int, likely: tuple[Logprob, ...]) -> None:
         row.last = token
         row.emitted += 1
         self.generated_tokens += 1
@@ -163,7 +164,7 @@ class DecodeWork:
             finish = "length"
         if finish:
             self._rows.pop(room)
-        self._loop.post_local(Generated(room, (token,), finish))
+        self._loop.post_local(Generated(room, (token,), finish, likely))
 
     def _check_frames(self) -> None:
         """The frame lies in the memory that a foreign write would hit, so bookkeeping cannot hide one (I1, I2)."""

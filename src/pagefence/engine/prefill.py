@@ -14,7 +14,7 @@ from pagefence.engine.kv.segment import Segment, SegmentMismatch
 from pagefence.engine.kv.transfer import BackendMissing, Transfer, TransferFailed
 from pagefence.engine.loop import Loop
 from pagefence.engine.model.decoder import Decoder, Span
-from pagefence.engine.model.sampling import sample
+from pagefence.engine.model.sampling import draw
 from pagefence.engine.model.sampling_params import SamplingParams
 from pagefence.pool.pages import PageRef
 from pagefence.protocol.decisions import Decisions
@@ -93,7 +93,7 @@ class PrefillWork:
             logits = self._model.forward([Span(prompt.pages, prompt.computed, tokens)], self._segment.kv)
             done = prompt.computed + len(tokens)
             is_last = done == len(prompt.token_ids)
-            first = sample(logits[0], prompt.sampling, 0) if is_last else None
+            first, likely = draw(logits[0], prompt.sampling, 0) if is_last else (None, ())
         except (ValueError, ArithmeticError, RuntimeError) as error:
             self._loop.post_local(ComputeFailed(prompt.room, f"prefill could not compute the prompt: {error}"))
             self._prompts.pop(prompt.room)
@@ -101,7 +101,7 @@ class PrefillWork:
         prompt.computed = done
         self.computed_tokens += len(tokens)
         # It leaves the queue when its last chunk is written.
-        self._loop.post_local(ChunkComputed(prompt.room, done, first))
+        self._loop.post_local(ChunkComputed(prompt.room, done, first, likely))
 
     def peer_up(self, peer: PeerUp) -> None:
         """Reach for the memory of a new decode incarnation, if it still lives."""

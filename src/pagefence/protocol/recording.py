@@ -42,7 +42,7 @@ from pagefence.protocol.messages import (
 from pagefence.protocol.prefill import PrefillConfig, PrefillState
 from pagefence.protocol.router import RouterConfig, RouterState
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 SUFFIX: Final = ".trace"
 
 State = RouterState | PrefillState | DecodeState

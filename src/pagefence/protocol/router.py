@@ -251,7 +251,7 @@ def tokens(s: RouterState, m: Tokens) -> Step:
     if m.index != request.emitted:
         return _refuse(s, m.room, errors.internal(f"token {request.emitted} was due, token {m.index} came"))
     request = replace(request, emitted=request.emitted + len(m.token_ids))
-    return _put(s, m.room, request), (Emit(request.submit.ticket, m.token_ids),)
+    return _put(s, m.room, request), (Emit(request.submit.ticket, m.token_ids, m.logprobs),)
 
 
 def finished(s: RouterState, m: Finished) -> Step:

@@ -90,6 +90,14 @@ class Tokenizer(Protocol):
         """How many token ids there are."""
         ...
 
+    def decode(self, ids: Sequence[int], /) -> str:
+        """The text of token ids, without control tokens; what is no whole character becomes U+FFFD."""
+        ...
+
+    def token_bytes(self, token: int, skip_special: bool, /) -> bytes:
+        """What one token stands for: a control token for its name, or for nothing if `skip_special`."""
+        ...
+
     def encode(self, text: str, add_special: bool = False) -> list[int]:
         """Plain text: what a user writes never becomes a special token. `add_special`: begin as the model wants."""
         ...

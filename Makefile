@@ -2,8 +2,9 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 READY := .venv/.installed
+MOONCAKE_LIBRARIES := libibverbs1 libnl-3-200 libnl-route-3-200 libnuma1 libcurl4
 
-.PHONY: help setup verify test test-slow mutation explore lint format bench docs matrix clean
+.PHONY: help setup verify test test-slow test-mooncake mutation explore lint format bench docs matrix clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*##/\t/' | expand -t 12
@@ -27,6 +28,12 @@ test: setup ## the test suite, under five minutes on two cores
 test-slow: setup ## what needs minutes: token parity, detection power
 	$(BIN)/python -m pytest -m slow $(ARGS)
 
+test-mooncake: setup ## the second way between prefill and decode; installs Mooncake, and its libraries if root
+	$(BIN)/python -m pip install --disable-pip-version-check -q -e '.[mooncake]'
+	@$(BIN)/python -c 'import mooncake.engine' 2> /dev/null || { [ "$$(id -u)" = 0 ] && apt-get install -y -q $(MOONCAKE_LIBRARIES); } \
+	  || { echo "Mooncake links libraries that are missing. As root: apt-get install $(MOONCAKE_LIBRARIES)"; exit 1; }
+	$(BIN)/python -m pytest -m mooncake $(ARGS)
+
 mutation: setup ## break pool/ and protocol/ in 2,000 ways and see that a test notices; goes on where it was stopped
 	@nice -n 19 $(BIN)/python -m tests.mutation $(ARGS)
 
@@ -42,8 +49,9 @@ format: $(READY) ## rewrite the sources as ruff wants them
 	$(BIN)/ruff check --fix src tests bench
 	$(BIN)/ruff format src tests bench
 
-bench: $(READY) ## measured tables: what digests, zeroing, frames and one-sided writes cost
+bench: $(READY) ## measured tables: what digests, zeroing, frames, one-sided writes and a hand-off cost
 	$(BIN)/python bench/digest.py
+	$(BIN)/python bench/handoff.py
 
 docs: $(READY) ## regenerate the generated pages
 	$(BIN)/python -m pagefence.protocol.table > docs/reference/protocol.md

@@ -29,28 +29,32 @@ class Fleet:
 
     process: subprocess.Popen[bytes]
     router: str
-    prefill: str
-    decode: str
 
     def client(self, key: str = KEY_A, timeout: float = 120.0) -> httpx.Client:
         """An HTTP client of one tenant."""
         return httpx.Client(base_url=self.router, headers={"Authorization": f"Bearer {key}"}, timeout=timeout)
 
     def worker_info(self, role: str) -> dict[str, Any]:
-        """What the living worker of this role says of itself."""
+        """What the first living worker of this role says of itself."""
         router = httpx.get(f"{self.router}/server_info").json()
         url = next(worker["url"] for worker in router["workers"] if worker["role"] == role)
         info: dict[str, Any] = httpx.get(f"{url}/server_info").json()
         return info
 
+    def workers(self) -> dict[str, dict[str, Any]]:
+        """What every living worker says of itself, by name."""
+        listed = httpx.get(f"{self.router}/server_info").json()["workers"]
+        return {worker["name"]: httpx.get(f"{worker['url']}/server_info").json() for worker in listed}
+
     def at_rest(self, within_s: float = 20.0) -> dict[str, dict[str, int]]:
-        """Page counts of both workers once nothing is leased or quarantined; fails when that does not come."""
+        """Page counts of all workers once nothing is leased or quarantined; fails when that does not come."""
         deadline = time.monotonic() + within_s
         while True:
             pages = {}
-            with contextlib.suppress(httpx.HTTPError, StopIteration):
-                pages = {role: self.worker_info(role)["pages"] for role in ("prefill", "decode")}
-                if all(count["leased"] == count["quarantined"] == 0 for count in pages.values()):
+            with contextlib.suppress(httpx.HTTPError):
+                pages = {name: info["pages"] for name, info in self.workers().items()}
+                roles = {name.partition("-")[0] for name in pages}
+                if len(roles) == 2 and all(count["leased"] == count["quarantined"] == 0 for count in pages.values()):
                     return pages
             assert time.monotonic() < deadline, f"pages are still held: {pages}"
             time.sleep(0.1)
@@ -86,8 +90,7 @@ def serving(
         while not announce.exists():
             assert process.poll() is None and time.monotonic() < deadline, log.read_text()
             time.sleep(0.05)
-        urls = json.loads(announce.read_text())
-        fleet = Fleet(process, urls["router"], urls["prefill"][0], urls["decode"][0])
+        fleet = Fleet(process, json.loads(announce.read_text())["router"])
         if wait_ready:
             assert httpx.get(f"{fleet.router}/readyz").status_code == 200, log.read_text()
         yield fleet

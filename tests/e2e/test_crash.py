@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -103,9 +104,11 @@ def wait_for_next_epoch(fleet: Fleet, role: str, epoch: int) -> dict[str, object
     """What the next incarnation says of itself, once the fleet is ready again."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        if httpx.get(f"{fleet.router}/readyz").status_code == 200:
-            info = fleet.worker_info(role)
-            if info["epoch"] > epoch:
-                return info
+        # The router may not know yet that the old one is dead.
+        with contextlib.suppress(httpx.HTTPError, StopIteration):
+            if httpx.get(f"{fleet.router}/readyz").status_code == 200:
+                info = fleet.worker_info(role)
+                if info["epoch"] > epoch:
+                    return info
         time.sleep(0.2)
     pytest.fail(f"{role} did not come back")

@@ -42,8 +42,8 @@ def test_the_same_prompt_again_computes_its_last_page_only_and_says_the_same(fle
     assert after["prefix_cache"] is True
     assert fleet.worker_info("decode")["prefix_cache"] is False
     pages = fleet.at_rest()
-    assert pages["prefill"]["cached"] >= 2 * (tokens // PAGE)
-    assert pages["decode"]["cached"] == 0
+    assert pages["prefill-0"]["cached"] >= 2 * (tokens // PAGE)
+    assert pages["decode-0"]["cached"] == 0
     for counts in pages.values():
         assert counts["free"] + counts["cached"] + counts["retired"] == counts["total"]
 

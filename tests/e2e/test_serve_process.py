@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.e2e.fleets import Fleet, descendants, gone, serving
+from tests.e2e.fleets import MODEL, Fleet, complete, descendants, gone, serving
 
 SERVE = (sys.executable, "-m", "pagefence", "serve")
 
@@ -56,6 +56,45 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path: Path, temporary: Path) -> None:
         again.bind(("127.0.0.1", port))
     assert not run_dirs(temporary)
     assert segments() <= shared
+
+
+@pytest.mark.parametrize("insists", [False, True])
+def test_after_sigterm_a_stream_is_answered_to_its_end_unless_the_operator_insists(
+    tmp_path: Path, insists: bool
+) -> None:
+    flags = ("--context", "256", "--kv-pool-tokens", "1024", "--drain-seconds", "100")
+    ask = {"model": MODEL, "prompt": "Once upon a time", "max_tokens": 100, "temperature": 0, "stream": True}
+    with serving(tmp_path, *flags) as fleet, fleet.client() as client:
+        family = descendants(fleet.process.pid)
+        with client.stream("POST", "/v1/completions", json=ask) as response:
+            lines = response.iter_lines()
+            assert next(lines).startswith("data: ")
+            fleet.process.send_signal(signal.SIGTERM)
+            wait_until_draining(fleet)
+            refused = complete(client, "hello")
+            assert (refused.status_code, refused.json()["error"]["code"]) == (503, "not_ready")
+            assert int(refused.headers["retry-after"]) >= 1
+            if insists:
+                fleet.process.send_signal(signal.SIGTERM)
+            events = [line for line in lines if line]
+        assert fleet.process.wait(15) == 0
+        assert gone(family)
+    if insists:
+        assert "worker_lost" in events[-1]
+    else:
+        assert events[-1] == "data: [DONE]"
+        assert '"finish_reason":"length"' in events[-2]
+
+
+def wait_until_draining(fleet: Fleet) -> None:
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        answer = httpx.get(f"{fleet.router}/readyz")
+        if answer.status_code == 503:
+            assert answer.json() == {"ready": False, "reasons": ["draining"]}
+            return
+        time.sleep(0.02)
+    pytest.fail("the fleet does not drain")
 
 
 @pytest.mark.parametrize("delay", [0.4, 1.0, 2.5])
@@ -104,6 +143,7 @@ def test_a_port_in_use_is_one_clear_line(fleet: Fleet) -> None:
         (("--dtype", "float8"), "--dtype"),
         (("--no-such-flag",), "--no-such-flag"),
         (("--chunk-tokens", "100"), "--chunk-tokens"),
+        (("--prefill-workers", "2", "--prefill-port", "9000", "--decode-port", "9001"), "port 9001"),
         (("--host", "0.0.0.0", "--open"), "loopback"),
     ],
 )

@@ -35,6 +35,25 @@ def test_two_with_work_share_and_the_one_that_stays_takes_them_back(tmp_path: Pa
     assert taken == [4, 2, 4]
 
 
+def test_what_cannot_be_shared_evenly_goes_to_the_first_seats_so_that_no_core_idles(tmp_path: Path) -> None:
+    taken: list[list[int]] = [[] for _ in range(4)]
+    workers = [Cores(tmp_path, seat, 4, 8, taken[seat].append) for seat in range(4)]
+    for worker in (*workers[1:], *workers[1:]):
+        worker.work()
+    assert [each[-1] for each in taken[1:]] == [3, 3, 2]
+    for worker in workers:
+        worker.work()
+    assert [each[-1] for each in taken] == [2, 2, 2, 2]
+
+
+def test_more_at_work_than_threads_have_one_each(tmp_path: Path) -> None:
+    taken: list[list[int]] = [[] for _ in range(4)]
+    for _ in range(2):
+        for seat in range(4):
+            Cores(tmp_path, seat, 4, 2, taken[seat].append).work()
+    assert [each[-1] for each in taken] == [1, 1, 1, 1]
+
+
 def test_nobody_is_left_without_a_thread_and_nothing_is_set_twice(tmp_path: Path) -> None:
     prefill, taken, decode, _ = two(tmp_path, 1)
     decode.work()

@@ -7,13 +7,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import msgspec
 import psutil
 import pytest
 
 from pagefence.engine.run_dir import LOCK, run_dir
-from pagefence.engine.settings import Settings
+from pagefence.engine.settings import Settings, WorkerOrders
 from pagefence.engine.supervisor import Supervisor
 from pagefence.protocol.messages import WorkerRef
 
@@ -62,6 +63,68 @@ def test_a_stop_while_workers_are_being_started_leaves_none(turns: int) -> None:
             await asyncio.sleep(0)
 
     supervised(act)
+
+
+NOTES_ITS_ORDERS = """
+import os, pathlib, sys, time
+part = pathlib.Path({folder!r}, f"{{os.getpid()}}.part")
+part.write_bytes(sys.stdin.buffer.read())
+part.rename(part.with_suffix(".orders"))
+time.sleep(60)
+"""
+
+
+def orders_in(folder: Path) -> dict[str, WorkerOrders]:
+    """What each living worker was told; with its pid in place of the folder, which is the same for all."""
+    found = {}
+    for path in folder.glob("*.orders"):
+        if psutil.pid_exists(int(path.stem)):
+            told = msgspec.msgpack.decode(path.read_bytes(), type=WorkerOrders)
+            found[told.me.name] = msgspec.structs.replace(told, run_dir=path.stem)
+    return found
+
+
+def test_a_fleet_of_several_is_told_apart_by_name_seat_and_port_and_one_death_is_no_business_of_the_others(
+    tmp_path: Path,
+) -> None:
+    settings = Settings(model="m", model_name="m", prefill_workers=2, decode_workers=2, decode_port=9100)
+    command = ("timeit", "-n", "1", "-r", "1", NOTES_ITS_ORDERS.format(folder=str(tmp_path)))
+    gone: list[WorkerRef] = []
+
+    async def until(names: set[str]) -> dict[str, WorkerOrders]:
+        while set(found := orders_in(tmp_path)) != names:
+            await asyncio.sleep(0.02)
+        return found
+
+    async def run() -> None:
+        supervisor = Supervisor(settings, WorkerRef("router", 1), "/nowhere", gone.append, command)
+        supervisor.start()
+        try:
+            assert supervisor.size == 4
+            names = {"prefill-0", "prefill-1", "decode-0", "decode-1"}
+            before = await asyncio.wait_for(until(names), 60)
+            told = sorted((o.seat, o.me.name, o.role, o.http_port) for o in before.values())
+            assert told == [
+                (0, "prefill-0", "prefill", 0),
+                (1, "prefill-1", "prefill", 0),
+                (2, "decode-0", "decode", 9100),
+                (3, "decode-1", "decode", 9101),
+            ]
+            (share,) = {o.memory_bytes for o in before.values()}
+            assert 0 < 4 * share < psutil.virtual_memory().total
+
+            victim = WorkerRef("decode-0", 1)
+            supervisor.ready(victim, 9100)
+            supervisor.restart(victim, "a test")
+            await asyncio.wait_for(until(names - {"decode-0"}), 60)
+            after = await asyncio.wait_for(until(names), 60)
+            assert gone == [victim]
+            assert after.pop("decode-0").me == WorkerRef("decode-0", 2)
+            assert after == {name: o for name, o in before.items() if name != "decode-0"}
+        finally:
+            await supervisor.stop()
+
+    asyncio.run(run())
 
 
 def test_a_worker_whose_supervisor_is_gone_ends_itself() -> None:

@@ -18,8 +18,9 @@ from pagefence.engine.decode import DecodeWork
 from pagefence.engine.kv import frames
 from pagefence.engine.kv.layout import Layout
 from pagefence.engine.kv.segment import Segment
+from pagefence.engine.kv.transfer import TransferFailed
 from pagefence.engine.loop import Loop
-from pagefence.engine.model.llama import Span
+from pagefence.engine.model.decoder import Span
 from pagefence.engine.model.sampling_params import SamplingParams
 from pagefence.engine.prefill import PrefillWork
 from pagefence.engine.settings import Settings, WorkerOrders
@@ -31,10 +32,13 @@ from pagefence.protocol.effects import Compute, Run, WriteChunk
 from pagefence.protocol.messages import (
     ChunkComputed,
     ComputeFailed,
+    Envelope,
     FrameBroken,
     Generated,
     Landed,
+    Logprob,
     PeerUp,
+    Reaped,
     Reservation,
     Room,
     WorkerRef,
@@ -43,6 +47,7 @@ from pagefence.protocol.messages import (
 PREFILL, DECODE = WorkerRef("prefill-0", 1), WorkerRef("decode-0", 1)
 ROOMS = (Room(1, 0, "a"), Room(1, 1, "b"))
 GREEDY = msgspec.msgpack.encode(SamplingParams())
+LIKELY = msgspec.msgpack.encode(SamplingParams(logprobs=1))
 PAGES = ((PageRef(0, 1), PageRef(1, 1)), (PageRef(2, 1), PageRef(3, 1)))
 
 
@@ -56,6 +61,8 @@ def orders(run_dir: str = "/nowhere") -> WorkerOrders:
         mac_key=bytes(32),
         segment_token=bytes(32),
         http_port=0,
+        seat=0,
+        memory_bytes=0,
     )
 
 
@@ -76,17 +83,19 @@ def segment() -> Iterator[Segment]:
         yield made
 
 
-def decoding(segment: Segment, logits: torch.Tensor, decisions: Decisions) -> tuple[DecodeWork, Ear]:
+def decoding(
+    segment: Segment, logits: torch.Tensor, decisions: Decisions, sampling: bytes = GREEDY
+) -> tuple[DecodeWork, Ear]:
     """Both rooms in the batch, their first tokens told already."""
     slots, handles = SlotPool[Room].of(2).reserve(2)
     for handle, room in zip(handles, ROOMS, strict=True):
         slots = slots.fill(handle, room)
     model = SimpleNamespace(config=SimpleNamespace(eos_ids=()), forward=lambda spans, kv: logits)
     ear = Ear(SimpleNamespace(slots=slots))
-    work = DecodeWork(ear, model, segment, decisions)  # type: ignore[arg-type]
+    work = DecodeWork(ear, model, segment, decisions, lambda writer: None)  # type: ignore[arg-type]
     for room, handle, pages in zip(ROOMS, handles, PAGES, strict=True):
         frames.write_frames(segment, pages[:1], room)
-        work.perform(Run(room, handle, pages, 1, 4, 4, 0, GREEDY))
+        work.perform(Run(room, handle, pages, 1, 4, 4, 0, sampling))
     ear.heard.clear()
     return work, ear
 
@@ -100,6 +109,19 @@ def test_a_row_whose_logits_are_not_finite_ends_alone(segment: Segment) -> None:
     assert failed.room == ROOMS[0]
     assert made == Generated(ROOMS[1], (1,))
     assert work.has_work()
+
+
+def test_a_row_that_asked_is_told_each_tokens_log_probability_the_receipts_first(segment: Segment) -> None:
+    work, ear = decoding(segment, torch.zeros(2, 2), Decisions(), LIKELY)
+    first = (Logprob(-3.0),)
+    slot = work._rows.pop(ROOMS[0]).slot
+    work.perform(Run(ROOMS[0], slot, PAGES[0], 1, 4, 4, 0, LIKELY, first))
+    assert ear.heard == [Generated(ROOMS[0], (0,), None, first)]
+    work.do_one()
+    for made in ear.heard[1:]:
+        assert isinstance(made, Generated)
+        assert [likely.value for likely in made.logprobs] == [pytest.approx(-0.6931, abs=1e-4)]
+        assert [len(likely.top) for likely in made.logprobs] == [1]
 
 
 def test_a_broken_frame_is_told_with_its_position_in_its_own_room(segment: Segment) -> None:
@@ -151,13 +173,62 @@ def test_prefill_computes_from_where_the_cache_ends_and_writes_from_the_beginnin
     work = PrefillWork(ear, SimpleNamespace(forward=forward), segment, Decisions())  # type: ignore[arg-type]
     work._transfers[DECODE] = SimpleNamespace(write=write)
     reservation = Reservation(ROOMS[0], PREFILL, DECODE, 6, 4, 1, PAGES[1])
-    work.perform(Compute(Admitted(ROOMS[0], "t", 6, (9, 9, 9, 9, 1, 0)), PAGES[0], reservation, GREEDY, cached=4))
+    work.perform(Compute(Admitted(ROOMS[0], "t", 6, (9, 9, 9, 9, 1, 0)), PAGES[0], reservation, LIKELY, cached=4))
     work.do_one()
     work.perform(WriteChunk(ROOMS[0], 0, 6))
     assert spans == [Span((0, 1), 4, (1, 0))]
     assert written == [((0, 1), PAGES[1])]
-    assert ear.heard == [ChunkComputed(ROOMS[0], 6, 1), Landed(ROOMS[0], 6, (b"", b""))]
+    computed, landed = ear.heard
+    assert isinstance(computed, ChunkComputed)
+    assert (computed.computed, computed.first_token, len(computed.first_logprobs)) == (6, 1, 1)
+    assert landed == Landed(ROOMS[0], 6, (b"", b""))
     assert (work.computed_tokens, work.cached_tokens) == (2, 4)
+
+
+def test_a_write_that_failed_ends_its_room_but_is_over_only_when_its_target_is_reaped(segment: Segment) -> None:
+    ear = Ear()
+
+    def write(source: Segment, pages: tuple[int, ...], target: tuple[PageRef, ...], room: Room) -> tuple[bytes, ...]:
+        raise TransferFailed("no acknowledgement")
+
+    def forward(asked: list[Span], kv: object) -> torch.Tensor:
+        return torch.tensor([[0.0, 1.0]])
+
+    work = PrefillWork(ear, SimpleNamespace(forward=forward), segment, Decisions())  # type: ignore[arg-type]
+    work._transfers[DECODE] = SimpleNamespace(write=write)
+    reservation = Reservation(ROOMS[0], PREFILL, DECODE, 6, 4, 1, PAGES[1])
+    work.perform(Compute(Admitted(ROOMS[0], "t", 6, (9, 9, 9, 9, 1, 0)), PAGES[0], reservation, GREEDY))
+    work.do_one()
+    work.perform(WriteChunk(ROOMS[0], 0, 6))
+    assert ear.heard[1:] == [ComputeFailed(ROOMS[0], "prefill could not write to decode")]
+    assert not work.has_work()
+    work.peer_gone(Reaped(DECODE))
+    assert ear.heard[2:] == [Landed(ROOMS[0], 6, (b"", b""))]
+
+
+def test_decode_revokes_a_reaped_writer(segment: Segment) -> None:
+    revoked: list[WorkerRef] = []
+    model = SimpleNamespace(config=SimpleNamespace(eos_ids=()))
+    work = DecodeWork(Ear(), model, segment, Decisions(), revoked.append)  # type: ignore[arg-type]
+    work.peer_gone(Reaped(PREFILL))
+    assert revoked == [PREFILL]
+
+
+def test_a_worker_hears_of_a_death_before_its_machine_frees_what_the_dead_could_reach() -> None:
+    heard: list[str] = []
+
+    def step(state: None, message: object) -> tuple[None, tuple[()]]:
+        heard.append("machine")
+        return state, ()
+
+    with tempfile.TemporaryDirectory(prefix="pf-", dir="/tmp") as folder:
+        cores = Cores(Path(folder), 0, 2, 2, lambda threads: None)
+        loop: Loop[Any] = Loop(orders(folder), step, None, cores)
+        work = SimpleNamespace(peer_gone=lambda peer: heard.append("work"))
+        loop._handle(work, Envelope(WorkerRef("router", 9), PREFILL, Reaped(DECODE)))
+        loop.post.flush_and_close()
+        loop._inbox.close()
+    assert heard == ["work", "machine"]
 
 
 def test_what_fails_on_the_helper_thread_ends_the_process_instead_of_leaving_a_room_to_wait() -> None:

@@ -18,16 +18,20 @@ from pagefence.protocol.messages import (
     Envelope,
     Failed,
     Generated,
+    Logprob,
     Offer,
     PagesDigested,
     PeerMessage,
     Rejected,
     Reservation,
     Timer,
+    Tokens,
     WorkerRef,
 )
 
 from .decode_alone import ME, P1, P2, ROOM, ROOMS, ROUTER, Alone, abort, the_error
+
+LIKELY = (Logprob(-0.5, ((40, -0.5), (7, -1.5))),)
 
 # --- arrival ------------------------------------------------------------------------------------------------------
 
@@ -127,6 +131,17 @@ def test_bytes_that_agree_are_acknowledged_committed_and_run_with_all_that_was_a
     assert alone.effects == (Send(P1, Ack(ROOM)), Send(ROUTER, Committed(ROOM)), run)
     assert (lease.filled, lease.holders) == (6, frozenset())
     assert alone.state.slots.get(slot) == ROOM
+
+
+def test_log_probabilities_pass_from_the_receipt_to_the_row_and_from_the_row_to_the_router() -> None:
+    alone = Alone()
+    alone.offered()
+    receipt = alone.receipt(ROOM, first_logprobs=LIKELY)
+    alone.hears(P1, receipt)
+    alone.tell(PagesDigested(ROOM, receipt.digests))
+    assert [e.first_logprobs for e in alone.effects if isinstance(e, Run)] == [LIKELY]
+    told = alone.tell(Generated(ROOM, (40,), None, LIKELY))
+    assert told == (Send(ROUTER, Tokens(ROOM, 0, (40,), LIKELY)),)
 
 
 def test_the_commit_passes_on_what_came_from_a_cache() -> None:

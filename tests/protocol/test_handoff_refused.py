@@ -10,7 +10,7 @@ import pytest
 from pagefence.pool.pages import PageRef
 from pagefence.protocol import handoff
 from pagefence.protocol.effects import Begin, Run
-from pagefence.protocol.messages import Ack, Drained, Envelope, PeerUp, Receipt, WorkerRef
+from pagefence.protocol.messages import Ack, Drained, Envelope, Logprob, PeerUp, Receipt, WorkerRef
 from pagefence.sim.memory import Cell
 
 from .processes import KEY
@@ -51,6 +51,10 @@ def another_first_token(receipt: Receipt) -> Receipt:
     return change(receipt, first_token=receipt.first_token + 1)
 
 
+def another_first_logprob(receipt: Receipt) -> Receipt:
+    return change(receipt, first_logprobs=(Logprob(-0.5),))
+
+
 def other_key(receipt: Receipt) -> Receipt:
     return handoff.seal(b"another key", receipt)
 
@@ -68,6 +72,7 @@ FORGERIES = [
     pytest.param(sealed(decode=WorkerRef("d", 0)), "decode incarnation", id="decode incarnation"),
     pytest.param(no_mac, "receipt MAC", id="no MAC"),
     pytest.param(another_first_token, "receipt MAC", id="first token"),
+    pytest.param(another_first_logprob, "receipt MAC", id="first log-probability"),
     pytest.param(other_key, "receipt MAC", id="another key"),
 ]
 

@@ -10,6 +10,7 @@ from pagefence.protocol.messages import (
     Envelope,
     ErrorInfo,
     Generated,
+    Logprob,
     Offer,
     PeerMessage,
     Receipt,
@@ -17,6 +18,7 @@ from pagefence.protocol.messages import (
     Room,
     Start,
     Submit,
+    Tokens,
     WorkerRef,
 )
 
@@ -32,12 +34,16 @@ def over_the_wire(body: PeerMessage) -> PeerMessage:
 def test_what_is_left_out_is_nothing() -> None:
     offer, start = Offer(ROOM, 0, P, "tenant", 8, 2), Start(ROOM, 0, "tenant", (1,), RESERVATION)
     receipt, committed = Receipt(ROOM, P, D, 8, 2, (), (), 1), Committed(ROOM)
-    for body in (offer, start, receipt, committed):
+    tokens, likely = Tokens(ROOM, 0, (1,)), Tokens(ROOM, 0, (1,), (Logprob(-0.5, ((1, -0.5),)),))
+    for body in (offer, start, receipt, committed, tokens, likely):
         assert over_the_wire(body) == body
     assert offer.sampling == start.sampling == Submit(0, "n", "tenant", (1,), 1).sampling == b""
     assert (receipt.cached, receipt.mac, committed.cached_tokens) == (0, b"", 0)
     assert ChunkComputed(ROOM, 4).first_token is None
     assert Generated(ROOM, (1,)).finish is None
+    assert receipt.first_logprobs == ChunkComputed(ROOM, 4).first_logprobs == ()
+    assert tokens.logprobs == Generated(ROOM, (1,)).logprobs == ()
+    assert Logprob(-0.5).top == ()
     error = ErrorInfo(500, "code", "message", "type")
     assert (error.param, error.rule, error.guard, error.retry_after_s) == (None, None, None, None)
 

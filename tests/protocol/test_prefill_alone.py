@@ -25,6 +25,7 @@ from pagefence.protocol.messages import (
     ErrorInfo,
     Failed,
     Landed,
+    Logprob,
     PeerMessage,
     PeerUp,
     Reaped,
@@ -41,6 +42,7 @@ from pagefence.protocol.prefill import Phase, PrefillConfig, PrefillState
 ROUTER, ME = WorkerRef("router", 7), WorkerRef("p", 1)
 D1, D2 = WorkerRef("d1", 1), WorkerRef("d2", 1)
 KEY = b"key"
+LIKELY = (Logprob(-0.5, ((40, -0.5), (7, -1.5))),)
 ROOMS = [Room(7, counter, f"n{counter}") for counter in range(6)]
 ROOM = ROOMS[0]
 
@@ -234,6 +236,17 @@ def test_the_receipt_names_only_pages_that_were_written_also_when_a_faulty_admis
     assert isinstance(receipt, Send)
     assert isinstance(receipt.body, Receipt)
     assert receipt.body.pages == start(tokens=6).reservation.pages[:1]
+
+
+def test_the_receipt_carries_the_first_tokens_log_probability_under_its_seal() -> None:
+    alone = Alone()
+    alone.computing(tokens=6)
+    alone.tell(ChunkComputed(ROOM, 6, 40, LIKELY))
+    sent, _ = alone.tell(Landed(ROOM, 6, (b"one", b"two")))
+    assert isinstance(sent, Send)
+    assert isinstance(sent.body, Receipt)
+    assert sent.body.first_logprobs == LIKELY
+    assert sent.body == seal(KEY, sent.body)
 
 
 @pytest.mark.parametrize("scene", ["computing", "waiting", "draining"])

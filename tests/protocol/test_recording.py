@@ -11,9 +11,9 @@ from pagefence.pool.pages import PagePool
 from pagefence.pool.slots import SlotPool
 from pagefence.protocol import recording
 from pagefence.protocol.decode_state import DecodeConfig, DecodeState
-from pagefence.protocol.effects import Stop, StopCompute
+from pagefence.protocol.effects import Emit, Stop, StopCompute
 from pagefence.protocol.membership import Membership
-from pagefence.protocol.messages import Room, Timer, WorkerRef
+from pagefence.protocol.messages import Generated, Logprob, Room, Timer, WorkerRef
 from pagefence.protocol.prefill import PrefillConfig, PrefillState
 from pagefence.protocol.recording import (
     BadRecording,
@@ -54,9 +54,9 @@ class Stranger(msgspec.Struct, frozen=True, tag=True):
 # --- what is written ----------------------------------------------------------------------------------------------
 
 
-def test_format_1_is_these_bytes() -> None:
+def test_format_2_is_these_bytes() -> None:
     """Whoever changes them changes FORMAT, or old recordings are misread."""
-    assert recording.FORMAT == 1
+    assert recording.FORMAT == 2
     first = "0000000e c6fcf21b 81a474797065a7436c6f73696e67 f9ef076a"
     second = "0000000c 904ef452 81a474797065a5456e646564 08df009f"
     assert written(Closing(), Ended()) == bytes.fromhex(first + second)
@@ -69,14 +69,14 @@ def test_a_file_is_named_after_the_incarnation_with_its_epoch_in_hex() -> None:
 @pytest.mark.parametrize(
     ("state", "first"),
     [
-        (RouterState(ROUTER, ROUTER_CONFIG), RouterBegan(1, ROUTER, ROUTER_CONFIG)),
+        (RouterState(ROUTER, ROUTER_CONFIG), RouterBegan(2, ROUTER, ROUTER_CONFIG)),
         (
             PrefillState(MEMBERS, PREFILL_CONFIG, PagePool.of(6, 4)),
-            PrefillBegan(1, ME, ROUTER, PREFILL_CONFIG, pages=6, page_size=4),
+            PrefillBegan(2, ME, ROUTER, PREFILL_CONFIG, pages=6, page_size=4),
         ),
         (
             DecodeState(MEMBERS, DECODE_CONFIG, PagePool.of(6, 4), SlotPool[Room].of(3)),
-            DecodeBegan(1, ME, ROUTER, DECODE_CONFIG, pages=6, page_size=4, rows=3),
+            DecodeBegan(2, ME, ROUTER, DECODE_CONFIG, pages=6, page_size=4, rows=3),
         ),
     ],
     ids=["router", "prefill", "decode"],
@@ -100,6 +100,12 @@ def test_what_was_written_is_read_back_whether_or_not_the_process_ended_in_order
     assert recording.read(b"") == Contents((), torn=False)
     assert recording.read(written(*TAPE)) == Contents(TAPE, torn=False)
     assert recording.read(written(*TAPE, Ended())) == Contents((*TAPE, Ended()), torn=False)
+
+
+def test_log_probabilities_are_read_back_to_the_last_bit() -> None:
+    likely = (Logprob(-0.1, ((1, -0.1), (2, -1 / 3))),)
+    step = Stepped(Generated(ROOM, (1,), None, likely), recording.told((Emit(0, (1,), likely),)))
+    assert recording.read(written(TAPE[0], step)).records == (TAPE[0], step)
 
 
 def test_a_recording_that_breaks_off_anywhere_is_read_up_to_the_last_whole_record() -> None:

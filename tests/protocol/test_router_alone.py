@@ -22,6 +22,8 @@ from pagefence.protocol.messages import (
     ErrorInfo,
     Failed,
     Finished,
+    LastOrders,
+    Logprob,
     Offer,
     PeerMessage,
     PeerUp,
@@ -29,6 +31,7 @@ from pagefence.protocol.messages import (
     Recycle,
     Rejected,
     Reservation,
+    Role,
     Room,
     Start,
     Submit,
@@ -46,23 +49,24 @@ SIZE = Capacity(40, 4, 3)
 ROOM = Room(7, 0, "n0")
 
 
-def up(worker: WorkerRef) -> WorkerUp:
-    return WorkerUp(worker, "prefill" if worker.name.startswith("p") else "decode", SIZE, f"at {worker.name}")
+def up(worker: WorkerRef, pool: int = 40) -> WorkerUp:
+    role: Role = "prefill" if worker.name.startswith("p") else "decode"
+    return WorkerUp(worker, role, Capacity(pool, 4, 3), f"at {worker.name}")
 
 
-def ask(ticket: int = 0) -> Submit:
-    return Submit(ticket, f"n{ticket}", f"tenant{ticket}", tuple(range(8)), 2, b"hot", "messages")
+def ask(ticket: int = 0, prompt: int = 8, new: int = 2) -> Submit:
+    return Submit(ticket, f"n{ticket}", f"tenant{ticket}", tuple(range(prompt)), new, b"hot", "messages")
 
 
 class Alone:
     """The machine and its state; `effects` are those of the last step."""
 
-    def __init__(self, *workers: WorkerRef, decisions: Decisions | None = None, **config: Any) -> None:
+    def __init__(self, *workers: WorkerRef | WorkerUp, decisions: Decisions | None = None, **config: Any) -> None:
         self.machine = router.Machine(decisions or Decisions())
         self.state = RouterState(ME, RouterConfig(24, **config))
         self.effects: Effects = ()
         for worker in workers:
-            self.tell(up(worker))
+            self.tell(up(worker) if isinstance(worker, WorkerRef) else worker)
 
     def tell(self, message: router.Input) -> Effects:
         self.state, self.effects = self.machine.step(self.state, message)
@@ -75,18 +79,18 @@ class Alone:
         """What the last step sends to a worker."""
         return [effect.body for effect in self.effects if isinstance(effect, Send) and effect.to == worker]
 
-    def offered(self, ticket: int = 0) -> Room:
-        self.tell(ask(ticket))
+    def offered(self, ticket: int = 0, prompt: int = 8, new: int = 2) -> Room:
+        self.tell(ask(ticket, prompt, new))
         return self.state.rooms[ticket]
 
-    def started(self, ticket: int = 0) -> Room:
-        room = self.offered(ticket)
+    def started(self, ticket: int = 0, prompt: int = 8, new: int = 2) -> Room:
+        room = self.offered(ticket, prompt, new)
         request = self.state.requests[room]
         self.hears(request.decode, reservation(room, request))
         return room
 
-    def committed(self, ticket: int = 0) -> Room:
-        room = self.started(ticket)
+    def committed(self, ticket: int = 0, prompt: int = 8, new: int = 2) -> Room:
+        room = self.started(ticket, prompt, new)
         self.hears(self.state.requests[room].decode, Committed(room))
         return room
 
@@ -169,6 +173,15 @@ def test_the_fleet_is_judged_by_the_workers_that_live_in_the_order_of_their_name
     assert (topology.context, topology.headroom, topology.limit) == (24, 1.5, 20)
 
 
+def test_one_small_pool_among_many_makes_the_fleet_not_ready_until_its_worker_is_gone() -> None:
+    small = WorkerRef("p2", 1)
+    alone = Alone(P1, up(small, 10), D1, D2)
+    (reason,) = router.why_not_ready(Decisions(), alone.state)
+    assert reason.startswith("p2 (prefill): pool of 10 tokens is smaller than 24 x headroom 1.25")
+    alone.tell(WorkerGone(small))
+    assert router.why_not_ready(Decisions(), alone.state) == ()
+
+
 # --- picking ------------------------------------------------------------------------------------------------------
 
 
@@ -197,6 +210,49 @@ def test_a_successor_does_not_inherit_the_load_of_the_dead() -> None:
     alone.tell(up(WorkerRef("p1", 2)))
     assert picks(alone, 1) == [("p1", "d1")]
     assert alone.state.requests[alone.state.rooms[100]].prefill == WorkerRef("p1", 2)
+
+
+def test_tokens_count_and_not_requests() -> None:
+    alone = Alone(P1, P2, D1, D2)
+    alone.offered(0, prompt=16, new=8)
+    assert picks(alone, 3) == [("p2", "d2"), ("p2", "d2"), ("p1", "d2")]
+
+
+def test_decode_is_picked_by_what_it_has_promised_to_generate_too() -> None:
+    alone = Alone(P1, D1, D2)
+    alone.offered(0, prompt=2, new=12)
+    assert [decode for _, decode in picks(alone, 3)] == ["d2", "d2", "d1"]
+
+
+def test_prefill_owes_nothing_for_a_prompt_that_was_handed_off() -> None:
+    alone = Alone(P1, P2, D1, D2)
+    for reached, then in ((alone.offered, "p2"), (alone.committed, "p1")):
+        alone.state = RouterState(ME, alone.state.config, alone.state.workers)
+        reached(0)
+        assert picks(alone, 1) == [(then, "d2")]
+
+
+def test_a_worker_whose_pool_has_no_room_left_is_picked_last() -> None:
+    alone = Alone(up(P1, 30), up(P2, 60), up(D1, 36), up(D2, 60))
+    alone.offered(0, prompt=20, new=1)
+    alone.offered(1, prompt=22, new=1)
+    assert picks(alone, 1) == [("p1", "d1")], "the fewest tokens, while there is room"
+    alone.tell(ClientGone(100))
+    alone.tell(ask(2, prompt=14, new=2))
+    request = alone.state.requests[alone.state.rooms[2]]
+    assert (request.prefill, request.decode) == (P2, D2)
+
+
+def test_a_tenant_stays_where_its_prefixes_are_only_if_prefill_keeps_any() -> None:
+    for keeps, prefills in ((True, {"p1", "p2"}), (False, {"p1"})):
+        alone = Alone(P1, P2, D1, prefix_cache=keeps)
+        homes = dict[int, str]()
+        for ticket in (*range(8), *range(8)):
+            room = alone.offered(ticket)
+            here = alone.state.requests[room].prefill.name
+            assert homes.setdefault(ticket, here) == here
+            alone.tell(ClientGone(ticket))
+        assert set(homes.values()) == prefills
 
 
 @pytest.mark.parametrize("alive", [P1, D1])
@@ -251,6 +307,28 @@ def test_a_fleet_that_is_not_ready_says_the_first_reason_to_the_client_that_aske
     assert refusal.error.message == "The fleet is not ready: no decode worker is alive"
 
 
+def test_after_last_orders_nothing_new_is_taken_and_what_is_open_goes_on_to_its_end() -> None:
+    alone = Alone(P1, D1)
+    room = alone.committed()
+    assert router.why_not_ready(Decisions(), alone.state) == ()
+    assert alone.tell(LastOrders()) == ()
+    assert router.why_not_ready(Decisions(), alone.state) == ("draining",)
+    (refusal,) = alone.tell(ask(1))
+    assert isinstance(refusal, Refuse)
+    assert (refusal.ticket, refusal.error.status, refusal.error.code) == (1, 503, "not_ready")
+    assert refusal.error.message == "The fleet is not ready: draining"
+    assert refusal.error.retry_after_s
+    assert alone.hears(D1, Tokens(room, 0, (5,))) == (Emit(0, (5,)),)
+    assert alone.hears(D1, Finished(room, "length", 8, 1)) == (End(0, "length", 8, 1),)
+
+
+def test_last_orders_outlast_every_reason_not_to_be_ready_and_every_worker_that_comes_back() -> None:
+    alone = Alone(P1)
+    alone.tell(LastOrders())
+    alone.tell(up(D1))
+    assert router.why_not_ready(Decisions(), alone.state) == ("draining",)
+
+
 def test_a_reservation_starts_prefill_with_all_that_the_client_asked() -> None:
     alone = Alone(P1, D1)
     room = alone.offered()
@@ -277,6 +355,12 @@ def test_tokens_pass_in_order_once_and_the_end_adds_up() -> None:
     assert alone.hears(D1, Finished(room, "stop", 8, 3)) == (End(0, "stop", 8, 3),)
     assert alone.state.phase(room) is router.Phase.OVER
     assert not alone.state.rooms
+
+
+def test_log_probabilities_go_to_the_client_with_their_tokens() -> None:
+    alone = Alone(P1, D1)
+    room = alone.committed()
+    assert alone.hears(D1, Tokens(room, 0, (5,), (Logprob(-1.5),))) == (Emit(0, (5,), (Logprob(-1.5),)),)
 
 
 @pytest.mark.parametrize(("index", "count"), [(2, 1), (0, 2)])

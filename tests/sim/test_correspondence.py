@@ -24,6 +24,8 @@ from pagefence.protocol.messages import (
     FrameBroken,
     Generated,
     Landed,
+    LastOrders,
+    Logprob,
     PagesDigested,
     Receipt,
     Reservation,
@@ -91,6 +93,19 @@ def test_a_whole_life_is_legal_and_counted(tmp_path: Path) -> None:
     }
     assert seen.inputs["Generated"] == 4
     assert describe(seen).startswith("every step is one of the model")
+
+
+def test_a_fleet_that_takes_nothing_new_and_finishes_what_it_has_is_legal(tmp_path: Path) -> None:
+    stage = RecordedStage()
+    room = stage.decoding()
+    stage.tell_router(LastOrders())
+    stage.submit(ticket=1)
+    stage.generate(room, 2)
+    stage.at_rest()
+    seen = stage.stop().check(tmp_path)
+    assert seen.legal, describe(seen)
+    assert seen.at_rest
+    assert seen.outcomes == {"finished": 1, "refused: not_ready": 1}
 
 
 def test_a_fleet_that_stops_in_the_middle_is_legal_and_not_at_rest(tmp_path: Path) -> None:
@@ -229,6 +244,12 @@ ANSWERS: dict[str, tuple[Any, Callable[[Room], Any], type, str]] = {
     "token without row": (D, lambda room: Generated(room, (1,)), PagesDigested, "Generated without Run"),
     "two tokens": (D, lambda room: Generated(room, (0, 1)), Generated, "a decode step gives one token"),
     "other first token": (D, lambda room: Generated(room, (5,)), Generated, "the first token is the receipt's"),
+    "other likelihood": (
+        D,
+        lambda room: Generated(room, (answer(0, 0),), None, (Logprob(-1.0),)),
+        Generated,
+        "the first log-probability is the receipt's",
+    ),
     "ends too early": (D, lambda room: Generated(room, (answer(0, 0),), "length"), Generated, "the end of an answer"),
     "frame of nobody": (D, lambda room: FrameBroken(room, REF, 0, "", True), Receipt, "FrameBroken without"),
     "frame elsewhere": (D, lambda room: FrameBroken(room, REF, 9, "", True), Generated, "a broken frame of a page"),

@@ -115,7 +115,7 @@ def test_another_name_and_another_format(folder: Path) -> None:
         check_recordings(folder)
     renamed.unlink()
     write(folder, ROUTER, [RouterBegan(recording.FORMAT + 1, ROUTER, RouterConfig(24))])
-    with pytest.raises(BadRecordings, match="format 1"):
+    with pytest.raises(BadRecordings, match=f"format {recording.FORMAT}"):
         check_recordings(folder)
 
 

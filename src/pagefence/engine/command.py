@@ -21,6 +21,11 @@ _RECORD_HELP = (
     "Write what every machine receives and does into this empty folder, to check it against the model. "
     "For test fleets: the files hold prompts, and the key of this fleet's receipts."
 )
+_PORT_HELP = "Port of /server_info of {0}-0; {0}-1 has the next one, and so on; 0 picks free ones."
+_TRANSFER_HELP = (
+    "How KV gets from prefill to decode: shared memory, or Mooncake's engine over TCP, which neither encrypts nor "
+    "authenticates: for trusted networks only."
+)
 _KEYS_HELP = "File with one tenant=key a line. Also by environment: PAGEFENCE_API_KEYS=tenant=key,..."
 
 
@@ -44,8 +49,10 @@ def serve(
     model_name: Annotated[str | None, typer.Option(help="Name in the API; default: the model's own.")] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port of the API; 0 picks a free one.", min=0, max=65535)] = 8000,
-    prefill_port: Annotated[int, typer.Option(help="Port of prefill's /server_info.", min=0, max=65535)] = 0,
-    decode_port: Annotated[int, typer.Option(help="Port of decode's /server_info.", min=0, max=65535)] = 0,
+    prefill_workers: Annotated[int, typer.Option(help="Processes that compute prompts; each loads the model.")] = 1,
+    decode_workers: Annotated[int, typer.Option(help="Processes that generate; each loads the model.")] = 1,
+    prefill_port: Annotated[int, typer.Option(help=_PORT_HELP.format("prefill"), min=0, max=65535)] = 0,
+    decode_port: Annotated[int, typer.Option(help=_PORT_HELP.format("decode"), min=0, max=65535)] = 0,
     context_tokens: Annotated[int, typer.Option("--context", help="Context length in tokens.")] = 2048,
     kv_pool_tokens: Annotated[
         int | None, typer.Option(help="Cap on each pool; default: what memory leaves, up to a full batch.", min=1)
@@ -54,7 +61,11 @@ def serve(
     decode_pool_tokens: Annotated[int | None, typer.Option(help="Cap on decode's pool alone.", min=1)] = None,
     page_size: Annotated[int, typer.Option(help="Tokens in a page.")] = 64,
     chunk_tokens: Annotated[int, typer.Option(help="Tokens in one forward pass of prefill.")] = 256,
-    max_requests: Annotated[int, typer.Option(help="Rows of the decode batch.")] = 16,
+    max_requests: Annotated[int, typer.Option(help="Rows of each decode worker's batch.")] = 16,
+    max_in_flight: Annotated[int, typer.Option(help="Requests taken at a time; more get 429.")] = 256,
+    drain_seconds: Annotated[
+        float, typer.Option(help="How long requests in flight may take after SIGTERM or Ctrl-C; a second one ends now.")
+    ] = 30.0,
     prefix_cache: Annotated[
         bool, typer.Option(help="Keep full prompt pages for later prompts of the same tenant (I7).")
     ] = True,
@@ -68,6 +79,10 @@ def serve(
     ] = None,
     api_keys: Annotated[Path | None, typer.Option(help=_KEYS_HELP)] = None,
     open_access: Annotated[bool, typer.Option("--open", help="No API key asked; loopback only, one tenant.")] = False,
+    transfer: Annotated[Literal["shm", "mooncake"], typer.Option(help=_TRANSFER_HELP)] = "shm",
+    transfer_host: Annotated[
+        str, typer.Option(help="With mooncake: the address at which prefill reaches decode's memory.")
+    ] = "127.0.0.1",
     record: Annotated[Path | None, typer.Option(help=_RECORD_HELP)] = None,
     announce: Annotated[Path | None, typer.Option(help="Write the URLs to this file once all ports listen.")] = None,
 ) -> None:
@@ -90,7 +105,11 @@ def serve(
         "prefill_pool_tokens": prefill_pool_tokens or kv_pool_tokens,
         "decode_pool_tokens": decode_pool_tokens or kv_pool_tokens,
         "chunk_tokens": chunk_tokens,
+        "prefill_workers": prefill_workers,
+        "decode_workers": decode_workers,
         "max_requests": max_requests,
+        "max_in_flight": max_in_flight,
+        "shutdown_s": drain_seconds,
         "prefix_cache": prefix_cache,
         "threads": threads or len(os.sched_getaffinity(0)),
         "headroom": headroom,
@@ -99,6 +118,8 @@ def serve(
         "port": port,
         "prefill_port": prefill_port,
         "decode_port": decode_port,
+        "transfer": transfer,
+        "transfer_host": transfer_host,
         "record": str(record.resolve()) if record else None,
     }
     world = context.obj if isinstance(context.obj, World) else World()

@@ -1,7 +1,9 @@
 """Sharing the cores between workers of one host: all of them while the others are idle, a share while they are not.
 
 Two OpenMP pools that both want every core wait for each other at each barrier, and lose far more than half. So each
-worker says in one shared byte whether it has work, and looks at the others' before each unit of its own.
+worker says in one shared byte whether it has work, and looks at the others' before each unit of its own. Those at work
+have all threads between them, one more for the first seats where they cannot be shared evenly. Where there are more at
+work than threads each has one, and a worker of one thread has no barrier to wait at.
 """
 
 from __future__ import annotations
@@ -36,8 +38,8 @@ class Cores:
     def work(self) -> None:
         """Before a unit of work: say so, and take what is there to take."""
         self._busy[self._seat] = 1
-        others = sum(self._busy[i] for i in range(self._seats) if i != self._seat)
-        wanted = max(1, self._threads // (1 + others))
+        share, left_over = divmod(self._threads, sum(self._busy[: self._seats]))
+        wanted = max(1, share + (sum(self._busy[: self._seat]) < left_over))
         if wanted != self._now:
             self._set_threads(wanted)
             self._now = wanted

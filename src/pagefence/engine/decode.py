@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
@@ -10,8 +11,8 @@ from pagefence.engine.kv import frames
 from pagefence.engine.kv.digest import page_digests
 from pagefence.engine.kv.segment import Segment
 from pagefence.engine.loop import Loop
-from pagefence.engine.model.llama import Llama, Span
-from pagefence.engine.model.sampling import sample
+from pagefence.engine.model.decoder import Decoder, Span
+from pagefence.engine.model.sampling import draw
 from pagefence.engine.model.sampling_params import SamplingParams
 from pagefence.pool.pages import PageRef
 from pagefence.pool.slots import Handle
@@ -23,10 +24,12 @@ from pagefence.protocol.messages import (
     FinishReason,
     FrameBroken,
     Generated,
+    Logprob,
     PagesDigested,
     PeerUp,
     Reaped,
     Room,
+    WorkerRef,
 )
 
 
@@ -48,9 +51,17 @@ class _Row:
 class DecodeWork:
     """Tensors of one decode incarnation."""
 
-    def __init__(self, loop: Loop[DecodeState], model: Llama, segment: Segment, decisions: Decisions) -> None:
+    def __init__(
+        self,
+        loop: Loop[DecodeState],
+        model: Decoder,
+        segment: Segment,
+        decisions: Decisions,
+        revoke: Callable[[WorkerRef], None],
+    ) -> None:
+        """`revoke`: as `Offer.revoke` of the segment."""
         self._loop, self._model, self._segment = loop, model, segment
-        self._decisions = decisions
+        self._decisions, self._revoke = decisions, revoke
         self._rows: dict[Room, _Row] = {}
         self._eos = frozenset(model.config.eos_ids)
         self.generated_tokens = 0
@@ -91,18 +102,19 @@ class DecodeWork:
             assert self._loop.state.slots.get(row.slot) == room
             row.length += 1
             try:
-                token = sample(logits[i], row.sampling, row.emitted)
+                token, likely = draw(logits[i], row.sampling, row.emitted)
             except ValueError as error:  # one row's logits must not end the others' answers
                 self._rows.pop(room)
                 self._loop.post_local(ComputeFailed(room, f"decode could not go on: {error}"))
                 continue
-            self._emit(room, row, token)
+            self._emit(room, row, token, likely)
 
     def peer_up(self, peer: PeerUp) -> None:
         """Prefill writes into our pages; we open nothing towards it."""
 
     def peer_gone(self, peer: Reaped) -> None:
-        """Nothing of it is kept here."""
+        """What it sent and what has not landed yet must not land in pages that are about to be freed (I2)."""
+        self._revoke(peer.worker)
 
     def info(self) -> dict[str, object]:
         """Live figures beyond those that every worker has."""
@@ -139,9 +151,9 @@ class DecodeWork:
         )
         self.handoffs += 1
         self._rows[effect.room] = row
-        self._emit(effect.room, row, effect.first_token)
+        self._emit(effect.room, row, effect.first_token, effect.first_logprobs)
 
-    def _emit(self, room: Room, row: _Row, token: int) -> None:
+    def _emit(self, room: Room, row: _Row, token: int, likely: tuple[Logprob, ...]) -> None:
         row.last = token
         row.emitted += 1
         self.generated_tokens += 1
@@ -152,7 +164,7 @@ class DecodeWork:
             finish = "length"
         if finish:
             self._rows.pop(room)
-        self._loop.post_local(Generated(room, (token,), finish))
+        self._loop.post_local(Generated(room, (token,), finish, likely))
 
     def _check_frames(self) -> None:
         """The frame lies in the memory that a foreign write would hit, so bookkeeping cannot hide one (I1, I2)."""

@@ -48,7 +48,7 @@ class Work(Protocol):
         """An incarnation of the other role is alive at this address."""
 
     def peer_gone(self, peer: Reaped) -> None:
-        """An incarnation was reaped."""
+        """An incarnation was reaped. Before the machine hears of it: the machine frees what it could still reach."""
 
     def info(self) -> dict[str, object]:
         """What only this kind of worker can tell about itself."""
@@ -152,6 +152,8 @@ class Loop(Generic[S]):
             self._handle(work, message)
 
     def _handle(self, work: Work, message: object) -> None:
+        if isinstance(message, Envelope) and isinstance(message.body, Reaped):
+            work.peer_gone(message.body)
         self.state, effects = self._step(self.state, message)
         if isinstance(message, Envelope) and isinstance(message.body, PeerUp):
             work.peer_up(message.body)
@@ -166,7 +168,6 @@ class Loop(Generic[S]):
             else:
                 work.perform(effect)
         if isinstance(message, Envelope) and isinstance(message.body, Reaped):
-            work.peer_gone(message.body)
             self.post.forget(message.body.worker)
 
     def _beat(self) -> None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 
-from pagefence.engine.kv.offer import PeerRefused, connect
+from pagefence.engine.kv.backends import reach
+from pagefence.engine.kv.offer import PeerRefused
 from pagefence.engine.kv.segment import Segment, SegmentMismatch
-from pagefence.engine.kv.transfer import Transfer
+from pagefence.engine.kv.transfer import BackendMissing, Transfer, TransferFailed
 from pagefence.engine.loop import Loop
-from pagefence.engine.model.llama import Llama, Span
-from pagefence.engine.model.sampling import sample
+from pagefence.engine.model.decoder import Decoder, Span
+from pagefence.engine.model.sampling import draw
 from pagefence.engine.model.sampling_params import SamplingParams
 from pagefence.pool.pages import PageRef
 from pagefence.protocol.decisions import Decisions
@@ -47,13 +47,14 @@ class _Prompt:
 class PrefillWork:
     """Tensors and transfers of one prefill incarnation."""
 
-    def __init__(self, loop: Loop[PrefillState], model: Llama, segment: Segment, decisions: Decisions) -> None:
+    def __init__(self, loop: Loop[PrefillState], model: Decoder, segment: Segment, decisions: Decisions) -> None:
         self._loop, self._model, self._segment = loop, model, segment
         self._zero_on_lease = decisions.zero_on_lease
         self._chunk = loop.orders.settings.chunk_tokens
         self._prompts: OrderedDict[Room, _Prompt] = OrderedDict()
-        self._addresses: dict[WorkerRef, Path] = {}
+        self._addresses: dict[WorkerRef, str] = {}
         self._transfers: dict[WorkerRef, Transfer] = {}
+        self._in_doubt: dict[WorkerRef, list[Landed]] = {}
         self.computed_tokens = self.cached_tokens = 0
 
     def perform(self, effect: Effect) -> None:
@@ -92,7 +93,7 @@ class PrefillWork:
             logits = self._model.forward([Span(prompt.pages, prompt.computed, tokens)], self._segment.kv)
             done = prompt.computed + len(tokens)
             is_last = done == len(prompt.token_ids)
-            first = sample(logits[0], prompt.sampling, 0) if is_last else None
+            first, likely = draw(logits[0], prompt.sampling, 0) if is_last else (None, ())
         except (ValueError, ArithmeticError, RuntimeError) as error:
             self._loop.post_local(ComputeFailed(prompt.room, f"prefill could not compute the prompt: {error}"))
             self._prompts.pop(prompt.room)
@@ -100,19 +101,21 @@ class PrefillWork:
         prompt.computed = done
         self.computed_tokens += len(tokens)
         # It leaves the queue when its last chunk is written.
-        self._loop.post_local(ChunkComputed(prompt.room, done, first))
+        self._loop.post_local(ChunkComputed(prompt.room, done, first, likely))
 
     def peer_up(self, peer: PeerUp) -> None:
-        """Map the segment of a new decode incarnation, if it still lives."""
-        self._addresses[peer.worker] = Path(peer.address)
+        """Reach for the memory of a new decode incarnation, if it still lives."""
+        self._addresses[peer.worker] = peer.address
         self._mapped(peer.worker)
 
     def peer_gone(self, peer: Reaped) -> None:
-        """Unmap what nobody owns any more."""
+        """Let go of what nobody owns any more. A write in doubt is over: target and reader are gone."""
         self._addresses.pop(peer.worker, None)
         transfer = self._transfers.pop(peer.worker, None)
         if transfer is not None:
             transfer.close()
+        for landed in self._in_doubt.pop(peer.worker, ()):
+            self._loop.post_local(landed)
 
     def info(self) -> dict[str, object]:
         """Live figures beyond those that every worker has."""
@@ -123,16 +126,17 @@ class PrefillWork:
         }
 
     def _mapped(self, decode: WorkerRef) -> bool:
-        """True when its segment is mapped, now if not before. One that just died must not take this process along."""
+        """True when its memory can be reached, now if not before. One that died must not take this process along."""
         if decode in self._transfers:
             return True
-        path = self._addresses.get(decode)
-        if path is None:
+        address = self._addresses.get(decode)
+        if address is None:
             return False
+        orders = self._loop.orders
         try:
-            self._transfers[decode] = connect(path, self._loop.orders.segment_token)
-        except (OSError, PeerRefused, SegmentMismatch) as error:
-            print(f"pagefence {self._loop.orders.me.name}: cannot map {decode}: {error}", file=sys.stderr)
+            self._transfers[decode] = reach(address, orders.segment_token, orders.me, decode)
+        except (OSError, ValueError, BackendMissing, PeerRefused, SegmentMismatch) as error:
+            print(f"pagefence {orders.me.name}: cannot reach the memory of {decode}: {error}", file=sys.stderr)
             return False
         return True
 
@@ -141,13 +145,27 @@ class PrefillWork:
             self._segment.zero(page.index for page in pages)
 
     def _write(self, effect: WriteChunk) -> None:
-        """The one-sided write of the pages that [start, stop) covers. Synchronous: it has landed when it returns."""
+        """The one-sided write of the pages that [start, stop) covers. Synchronous: it has landed when it returns.
+
+        After a write that failed, nobody says that it landed, nor that the room is drained: it ends for its client, and
+        decode has this process recycled unless it is gone itself. Other rooms write over a new connection.
+        """
         prompt = self._prompts[effect.room]
         size = self._segment.layout.page_size
         first, last = effect.start // size, -(-effect.stop // size)
         target = prompt.reservation.pages[first:last]
-        transfer = self._transfers[prompt.reservation.decode]
-        digests = transfer.write(self._segment, prompt.pages[first:last], target, effect.room)
+        decode = prompt.reservation.decode
+        try:
+            digests = self._transfers[decode].write(self._segment, prompt.pages[first:last], target, effect.room)
+        except TransferFailed as error:
+            print(f"pagefence {self._loop.orders.me.name}: {decode}: {error}; it may still land", file=sys.stderr)
+            self._transfers.pop(decode)
+            self._prompts.pop(effect.room)
+            # Said once decode is reaped, to let go of the source pages; no receipt will ever carry these digests.
+            over = Landed(effect.room, effect.stop, (b"",) * len(target))
+            self._in_doubt.setdefault(decode, []).append(over)
+            self._loop.post_local(ComputeFailed(effect.room, "prefill could not write to decode"))
+            return
         if effect.stop == len(prompt.token_ids):
             self._prompts.pop(effect.room)
         self._loop.post_local(Landed(effect.room, effect.stop, digests))

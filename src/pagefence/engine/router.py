@@ -23,8 +23,8 @@ from pagefence.engine.supervisor import Supervisor
 from pagefence.engine.wire import Beat, Hello, Post, StartFailed, address, decode
 from pagefence.protocol.decisions import GUARDS, Decisions
 from pagefence.protocol.effects import Begin, Dropped, Effect, Emit, End, Refuse, Restart, Send, SetTimer
-from pagefence.protocol.messages import ClientGone, Envelope, Submit, Timer, WorkerGone, WorkerRef, WorkerUp
-from pagefence.protocol.router import Input, Machine, RouterConfig, RouterState
+from pagefence.protocol.messages import ClientGone, Envelope, LastOrders, Submit, Timer, WorkerGone, WorkerRef, WorkerUp
+from pagefence.protocol.router import Input, Machine, RouterConfig, RouterState, why_not_ready
 
 NONCE_BYTES = 16
 
@@ -55,7 +55,14 @@ class Router:
     def __init__(self, settings: Settings, run_dir: Path, decisions: Decisions) -> None:
         self._settings, self._decisions = settings, decisions
         self.me = WorkerRef("router", secrets.randbits(48))
-        config = RouterConfig(settings.context, settings.headroom, settings.limit, deadline_s=settings.deadline_s)
+        config = RouterConfig(
+            settings.context,
+            settings.headroom,
+            settings.limit,
+            settings.max_in_flight,
+            settings.deadline_s,
+            settings.prefix_cache,
+        )
         self._state = RouterState(self.me, config)
         step = Machine(decisions).step
         self._recorder = Recorder(Path(settings.record), self._state) if settings.record else None
@@ -67,6 +74,8 @@ class Router:
         self._post = Post(zmq.Context(self._context), run_dir, self.me)
         self._tickets = itertools.count(1)
         self._calls: dict[int, Call] = {}
+        self._open: set[int] = set()
+        self._idle = asyncio.Event()
         self._urls: dict[str, str] = {}
         self._outcomes: dict[str, int] = {}
         self._dropped: dict[str, int] = {}
@@ -93,12 +102,30 @@ class Router:
 
     def reasons(self) -> tuple[str, ...]:
         """Why the fleet is not ready; empty when it is (I8)."""
-        return self._decisions.not_ready(self._state.topology)
+        return why_not_ready(self._decisions, self._state)
+
+    @property
+    def max_in_flight(self) -> int:
+        """How many requests may be without an outcome at a time."""
+        return self._settings.max_in_flight
+
+    @property
+    def open_calls(self) -> int:
+        """How many calls the API has not let go of: some have their outcome, and a client that still reads it."""
+        return len(self._open)
+
+    async def drain(self) -> None:
+        """Take nothing new. Returns when the API has let go of every call."""
+        self._step(LastOrders())
+        while self._open:
+            self._idle.clear()
+            await self._idle.wait()
 
     def submit(self, job: Job) -> Call:
         """Start a request."""
         call = Call(self, next(self._tickets))
         self._calls[call.ticket] = call
+        self._open.add(call.ticket)
         sampling = job.sampling
         if sampling.seed is None:
             # One seed for both legs: prefill samples the first token, decode the others.
@@ -118,6 +145,9 @@ class Router:
 
     def client_gone(self, ticket: int) -> None:
         """Abort both legs, unless the request has its outcome."""
+        self._open.discard(ticket)
+        if not self._open:
+            self._idle.set()
         if self._calls.pop(ticket, None) is not None:
             self._count("cancelled")
             self._step(ClientGone(ticket))
@@ -137,6 +167,7 @@ class Router:
             "reasons": list(reasons),
             "guards": {guard: guard in self._decisions.guards for guard in GUARDS},
             "in_flight": len(self._state.requests),
+            "max_in_flight": self.max_in_flight,
             "workers": [
                 {"name": name, "role": up.role, "url": self._urls.get(name), "epoch": up.worker.epoch, "alive": True}
                 for name, up in sorted(self._state.workers.items())

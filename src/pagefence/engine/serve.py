@@ -35,7 +35,7 @@ def serve(
     worker_command: tuple[str, ...] | None = None,
     say: Callable[[str], None] = lambda text: print(text, file=sys.stderr, flush=True),
 ) -> int:
-    """Run a fleet until SIGINT or SIGTERM; the exit code.
+    """Run a fleet until SIGINT or SIGTERM, let requests in flight finish, and stop; the exit code.
 
     `announce`: a file that gets the URLs as JSON once every port listens. Raises StartUpError, ModelError, OSError,
     ValueError, CannotWrite for what the operator can mend. The lab passes other decisions and another worker command;
@@ -73,14 +73,13 @@ class _Fleet:
         settings = self._settings
         # The port first: whoever has it already should be told before a model is loaded.
         sock = listening_socket(settings.host, settings.port)
-        stop: asyncio.Future[signal.Signals] = asyncio.get_running_loop().create_future()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, _set_once, stop, number)
+        stop = _Stop()
         router = Router(settings, self._folder, self._decisions)
         supervisor = Supervisor(settings, router.me, str(self._folder), router.worker_gone, self._command)
         router.supervisor = supervisor
         url = settings.url(sock.getsockname()[1])
-        self._say(f"pagefence: starting a prefill and a decode worker for {settings.model_name}")
+        workers = f"{settings.prefill_workers} prefill + {settings.decode_workers} decode workers"
+        self._say(f"pagefence: starting {workers} for {settings.model_name}")
         supervisor.start()
         parcels = asyncio.create_task(router.run())
         try:
@@ -102,7 +101,7 @@ class _Fleet:
 
     async def _until(
         self,
-        stop: asyncio.Future[signal.Signals],
+        stop: _Stop,
         router: Router,
         supervisor: Supervisor,
         tasks: tuple[asyncio.Task[None], ...],
@@ -110,7 +109,7 @@ class _Fleet:
         announce: Path | None,
     ) -> int:
         complete = asyncio.create_task(router.complete())
-        ends: tuple[asyncio.Future[Any], ...] = (stop, supervisor.failure, *tasks)
+        ends: tuple[asyncio.Future[Any], ...] = (stop.first, supervisor.failure, *tasks)
         await asyncio.wait((*ends, complete), return_when=asyncio.FIRST_COMPLETED)
         if complete.done():
             self._tell(router, url, announce)
@@ -118,13 +117,25 @@ class _Fleet:
         complete.cancel()
         if supervisor.failure.done():
             raise StartUpError(supervisor.failure.result())
-        if stop.done():
+        if stop.first.done():
+            await self._drain(router, (stop.second, supervisor.failure, *tasks))
             self._say("pagefence: stopping")
-            return 130 if stop.result() is signal.SIGINT else 0
+            return 130 if stop.first.result() is signal.SIGINT else 0
         for task in tasks:
             if task.done():
                 task.result()  # what went wrong in it, rather than a router that hears nobody
         raise StartUpError("the HTTP server ended")
+
+    async def _drain(self, router: Router, at_once: tuple[asyncio.Future[Any], ...]) -> None:
+        """Let requests in flight finish, for so long as the operator grants, or until one of `at_once` happens."""
+        drained = asyncio.create_task(router.drain())
+        await asyncio.sleep(0)  # from here on nothing new is taken
+        if router.open_calls:
+            grace = f"up to {self._settings.shutdown_s:g} s; a second signal stops at once"
+            self._say(f"pagefence: draining: {router.open_calls} requests in flight, {grace}")
+        ends = (drained, *at_once)
+        await asyncio.wait(ends, timeout=self._settings.shutdown_s, return_when=asyncio.FIRST_COMPLETED)
+        drained.cancel()
 
     def _tell(self, router: Router, url: str, announce: Path | None) -> None:
         urls = router.worker_urls()
@@ -140,6 +151,18 @@ class _Fleet:
             write_atomically(announce, msgspec.json.encode({"router": url, **urls, "pid": os.getpid()}), READABLE)
 
 
-def _set_once(future: asyncio.Future[signal.Signals], number: signal.Signals) -> None:
-    if not future.done():
-        future.set_result(number)
+class _Stop:
+    """SIGINT and SIGTERM: the first asks for the end, the second for an end at once."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.first: asyncio.Future[signal.Signals] = loop.create_future()
+        self.second: asyncio.Future[signal.Signals] = loop.create_future()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._came, number)
+
+    def _came(self, number: signal.Signals) -> None:
+        for future in (self.first, self.second):
+            if not future.done():
+                future.set_result(number)
+                return

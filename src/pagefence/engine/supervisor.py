@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from pagefence.engine.cores import OPENMP
-from pagefence.engine.settings import Settings, WorkerOrders
+from pagefence.engine.kv.capacity import memory_share
+from pagefence.engine.settings import WORKER_ROLES, Settings, WorkerOrders
 from pagefence.mistakes import Mistake
 from pagefence.protocol.messages import Role, WorkerRef
 
@@ -34,6 +35,7 @@ class _Post:
 
     name: str
     role: Role
+    seat: int
     http_port: int
     epoch: int = 0
     process: asyncio.subprocess.Process | None = None
@@ -47,7 +49,7 @@ class StartUpError(Mistake):
 
 
 class Supervisor:
-    """Keeps one prefill and one decode process alive."""
+    """Keeps every prefill and decode process alive."""
 
     def __init__(
         self,
@@ -60,10 +62,12 @@ class Supervisor:
         self._settings, self._router, self._run_dir = settings, router, run_dir
         self._gone, self._command = gone, worker_command
         self._mac_key, self._token = secrets.token_bytes(32), secrets.token_bytes(32)
-        self._posts = {
-            "prefill-0": _Post("prefill-0", "prefill", settings.prefill_port),
-            "decode-0": _Post("decode-0", "decode", settings.decode_port),
-        }
+        self._memory_bytes = memory_share(settings.workers)
+        self._posts: dict[str, _Post] = {}
+        for role in WORKER_ROLES:
+            for number, port in enumerate(settings.ports(role)):
+                name = f"{role}-{number}"
+                self._posts[name] = _Post(name, role, len(self._posts), port)
         self._stopping = False
         self._tasks: list[asyncio.Task[None]] = []
         self._births: dict[str, asyncio.Future[asyncio.subprocess.Process]] = {}
@@ -148,9 +152,9 @@ class Supervisor:
             except OSError as error:
                 if post.epoch == 1:
                     if not self.failure.done():
-                        self.failure.set_result(f"no {post.role} worker could be started: {error}")
+                        self.failure.set_result(f"{post.name} could not be started: {error}")
                     return
-                print(f"pagefence: no {post.role} worker could be started: {error}; trying again", file=sys.stderr)
+                print(f"pagefence: {post.name} could not be started: {error}; trying again", file=sys.stderr)
                 await asyncio.sleep(BACKOFF_S[-1])
                 continue
             assert post.process is not None
@@ -162,7 +166,7 @@ class Supervisor:
                 # Its own words, if it had any, come by message; give them a moment.
                 await asyncio.sleep(0.5)
                 if not self.failure.done():
-                    self.failure.set_result(f"{post.role} worker ended at start with {_told(code)}")
+                    self.failure.set_result(f"{post.name} ended at start with {_told(code)}")
                 return
             healthy = time.monotonic() - started > HEALTHY_AFTER_S
             post.early_deaths = 0 if healthy else post.early_deaths + 1
@@ -186,6 +190,8 @@ class Supervisor:
             mac_key=self._mac_key,
             segment_token=self._token,
             http_port=post.http_port,
+            seat=post.seat,
+            memory_bytes=self._memory_bytes,
         )
         # A session of its own: a Ctrl-C in the terminal is for the supervisor alone.
         birth = asyncio.create_subprocess_exec(

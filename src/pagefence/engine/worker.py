@@ -10,7 +10,7 @@ import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 import torch
@@ -19,15 +19,16 @@ import zmq
 from pagefence import __version__
 from pagefence.engine.cores import Cores
 from pagefence.engine.decode import DecodeWork
-from pagefence.engine.kv.capacity import NotEnoughMemory, available_bytes, size_pool
+from pagefence.engine.kv import backends
+from pagefence.engine.kv.capacity import NotEnoughMemory, own_bytes, size_pool
 from pagefence.engine.kv.layout import Layout
-from pagefence.engine.kv.offer import SegmentServer
 from pagefence.engine.kv.segment import Segment
+from pagefence.engine.kv.transfer import BackendMissing
 from pagefence.engine.loop import Loop, Work
 from pagefence.engine.metrics import worker_metrics
 from pagefence.engine.model.config import Dtype, ModelConfig
+from pagefence.engine.model.decoder import Decoder
 from pagefence.engine.model.dtype import choose_dtype
-from pagefence.engine.model.llama import Llama
 from pagefence.engine.prefill import PrefillWork
 from pagefence.engine.settings import WorkerOrders
 from pagefence.engine.wire import Post, StartFailed
@@ -41,8 +42,6 @@ from pagefence.protocol.decode_state import DecodeConfig, DecodeState
 from pagefence.protocol.membership import Membership
 from pagefence.protocol.messages import Capacity, Room
 
-WORKERS_ON_HOST: Final = 2
-
 
 def main(decisions: Decisions | None = None) -> int:
     """Run one worker until SIGTERM. The lab passes other decisions; the product passes none."""
@@ -53,10 +52,10 @@ def main(decisions: Decisions | None = None) -> int:
     orders = msgspec.msgpack.decode(said, type=WorkerOrders)
     try:
         run(orders, decisions or Decisions())
-    except (ModelError, NotEnoughMemory, OSError) as error:
+    except (ModelError, NotEnoughMemory, BackendMissing, OSError) as error:
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         post = Post(context, Path(orders.run_dir), orders.me)
-        post.send_parcel(orders.router, StartFailed(orders.me, f"{orders.role} worker: {error}"))
+        post.send_parcel(orders.router, StartFailed(orders.me, f"{orders.me.name}: {error}"))
         post.flush_and_close()
         context.term()
         return 1
@@ -64,13 +63,13 @@ def main(decisions: Decisions | None = None) -> int:
 
 
 def run(orders: WorkerOrders, decisions: Decisions) -> None:
-    """Set up and loop. Raises ModelError, NotEnoughMemory, OSError for what the operator can mend."""
+    """Set up and loop. Raises ModelError, NotEnoughMemory, BackendMissing, OSError for what the operator can mend."""
     settings = orders.settings
-    seat = 0 if orders.role == "prefill" else 1
-    cores = Cores(Path(orders.run_dir), seat, WORKERS_ON_HOST, settings.threads, torch.set_num_threads)
+    backends.require(settings)
+    cores = Cores(Path(orders.run_dir), orders.seat, settings.workers, settings.threads, torch.set_num_threads)
     cores.work()
     dtype = choose_dtype(settings.dtype)
-    model = Llama.load(Path(settings.model), dtype)
+    model = Decoder.load(Path(settings.model), dtype)
     if settings.longest > model.config.context:
         message = f"{settings.model_name} holds {model.config.context} tokens, --context asks for {settings.longest}"
         raise ModelError(f"{message}: lower --context, or declare --limit {model.config.context}.")
@@ -89,23 +88,20 @@ def run(orders: WorkerOrders, decisions: Decisions) -> None:
     config = DecodeConfig(layers, orders.mac_key, handoff_s=settings.handoff_s, drain_s=settings.drain_s)
     slots = SlotPool[Room].of(settings.max_requests)
     decode_loop = Loop(orders, decode.Machine(decisions).step, DecodeState(members, config, pool, slots), cores)
-    path = Path(orders.run_dir) / f"{orders.me.name}.{orders.me.epoch:x}.segment"
-    with SegmentServer(path, segment, orders.segment_token, orders.me.epoch):
-        face.serve(decode_loop, DecodeWork(decode_loop, model, segment, decisions), str(path))
+    with backends.offered(orders, segment) as offer:
+        face.serve(decode_loop, DecodeWork(decode_loop, model, segment, decisions, offer.revoke), offer.address)
 
 
 def pool_layout(config: ModelConfig, dtype: Dtype, orders: WorkerOrders) -> Layout:
-    """The pool is what memory leaves to this worker, capped by what the operator asked for (I8).
+    """The pool is what memory leaves to this worker beside its weights, capped by what the operator asked for (I8).
 
     Without a cap, more than every row of the batch at full length would never be used, only cleared at start.
     """
     settings = orders.settings
     page = Layout(1, settings.page_size, config.layers, config.kv_heads, config.head_dim, dtype)
-    # The other workers on this host measure at the same moment, so each takes its share of what is free.
-    share = available_bytes() // WORKERS_ON_HOST
     useful = int(settings.max_requests * settings.context * settings.headroom)
     cap = settings.pool_tokens(orders.role) or useful
-    layout, fit = size_pool(page, max(cap, settings.page_size), reserve_bytes=available_bytes() - share)
+    layout, fit = size_pool(page, max(cap, settings.page_size), orders.memory_bytes - own_bytes())
     if fit.shrunk:
         print(f"pagefence {orders.me.name}: pool {fit}", file=sys.stderr)
     return layout

@@ -183,6 +183,7 @@ def _commit(s: DecodeState, room: Room, request: Request, receipt: Receipt) -> S
         prompt_tokens=offer.prompt_tokens,
         max_new_tokens=offer.max_new_tokens,
         first_token=receipt.first_token,
+        first_logprobs=receipt.first_logprobs,
         sampling=offer.sampling,
     )
     return s, (Send(offer.prefill, Ack(room)), Send(s.members.router, Committed(room, receipt.cached)), run)
@@ -210,7 +211,7 @@ def generated(d: Decisions, s: DecodeState, m: Generated) -> Step:
         return _fail(d, s, m.room, errors.internal("more tokens were generated than were asked for"))
     effects: Effects = ()
     if m.token_ids:
-        effects = (Send(router, Tokens(m.room, request.emitted, m.token_ids)),)
+        effects = (Send(router, Tokens(m.room, request.emitted, m.token_ids, m.logprobs)),)
     if m.finish is None:
         # The newest token's own KV is written by the next step, hence one less.
         pool = s.pool.fill(m.room, request.offer.prompt_tokens + max(total - 1, 0))

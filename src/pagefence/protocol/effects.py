@@ -10,6 +10,7 @@ from pagefence.pool.slots import Handle
 from pagefence.protocol.messages import (
     ErrorInfo,
     FinishReason,
+    Logprob,
     PeerMessage,
     Reservation,
     Room,
@@ -112,6 +113,7 @@ class Run:
     max_new_tokens: int
     first_token: int
     sampling: bytes
+    first_logprobs: tuple[Logprob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +141,7 @@ class Emit:
 
     ticket: int
     token_ids: tuple[int, ...]
+    logprobs: tuple[Logprob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,6 +62,17 @@ class ErrorInfo(msgspec.Struct, frozen=True):
     retry_after_s: int | None = None
 
 
+class Logprob(msgspec.Struct, frozen=True, array_like=True):
+    """How likely the model thought a token, and the likeliest `top` (id, log-probability) in its place.
+
+    Natural logarithms, before bias and temperature. No machine looks at them: `logprobs` beside tokens has an entry for
+    each of them, or none at all when the client did not ask.
+    """
+
+    value: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
 # --- router -> decode ---------------------------------------------------------------------------------------------
 
 
@@ -152,6 +163,7 @@ class Tokens(msgspec.Struct, frozen=True, tag=True):
     room: Room
     index: int
     token_ids: tuple[int, ...]
+    logprobs: tuple[Logprob, ...] = ()
 
 
 class Finished(msgspec.Struct, frozen=True, tag=True):
@@ -194,6 +206,7 @@ class Receipt(msgspec.Struct, frozen=True, tag=True):
     pages: tuple[PageRef, ...]
     digests: tuple[bytes, ...]
     first_token: int
+    first_logprobs: tuple[Logprob, ...] = ()
     cached: int = 0
     mac: bytes = b""
 
@@ -234,6 +247,10 @@ class ClientGone(msgspec.Struct, frozen=True, tag=True):
     ticket: int
 
 
+class LastOrders(msgspec.Struct, frozen=True, tag=True):
+    """The operator ends the fleet: what is in flight goes on, nothing new is taken."""
+
+
 class WorkerUp(msgspec.Struct, frozen=True, tag=True):
     """The supervisor saw a new incarnation become ready."""
 
@@ -265,6 +282,7 @@ class ChunkComputed(msgspec.Struct, frozen=True, tag=True):
     room: Room
     computed: int
     first_token: int | None = None
+    first_logprobs: tuple[Logprob, ...] = ()
 
 
 class Landed(msgspec.Struct, frozen=True, tag=True):
@@ -295,6 +313,7 @@ class Generated(msgspec.Struct, frozen=True, tag=True):
     room: Room
     token_ids: tuple[int, ...]
     finish: FinishReason | None = None
+    logprobs: tuple[Logprob, ...] = ()
 
 
 class FrameBroken(msgspec.Struct, frozen=True, tag=True):

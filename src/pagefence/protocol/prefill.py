@@ -29,6 +29,7 @@ from pagefence.protocol.messages import (
     ErrorInfo,
     Failed,
     Landed,
+    Logprob,
     PeerMessage,
     PeerUp,
     Reaped,
@@ -79,6 +80,7 @@ class Request:
     landed: int = 0
     digests: tuple[bytes, ...] = ()
     first_token: int | None = None
+    first_logprobs: tuple[Logprob, ...] = ()
     receipt: Receipt | None = None
     failed: bool = False
 
@@ -211,7 +213,8 @@ def chunk_computed(_: Decisions, s: PrefillState, m: ChunkComputed) -> Step:
     if not request.computed < m.computed <= request.admitted.tokens:
         return s, (Dropped("ChunkComputed", f"computed {request.computed} -> {m.computed} of what was admitted"),)
     write = WriteChunk(m.room, request.launched, m.computed)
-    request = replace(request, computed=m.computed, launched=m.computed, first_token=m.first_token)
+    request = replace(request, computed=m.computed, launched=m.computed)
+    request = replace(request, first_token=m.first_token, first_logprobs=m.first_logprobs)
     return _put(replace(s, pool=s.pool.fill(m.room, m.computed)), m.room, request), (write,)
 
 
@@ -231,6 +234,7 @@ def landed(_: Decisions, s: PrefillState, m: Landed) -> Step:
         pages=reservation.pages[: s.pool.pages_for(request.admitted.tokens)],
         digests=request.digests,
         first_token=request.first_token,
+        first_logprobs=request.first_logprobs,
         cached=request.cached,
     )
     receipt = seal(s.config.mac_key, receipt)

@@ -30,6 +30,7 @@ from pagefence.protocol.messages import (
     FrameBroken,
     Generated,
     Landed,
+    LastOrders,
     PagesDigested,
     Room,
     Submit,
@@ -41,12 +42,12 @@ from pagefence.protocol.messages import (
 from pagefence.protocol.prefill import PrefillConfig, PrefillState
 from pagefence.protocol.router import RouterConfig, RouterState
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 SUFFIX: Final = ".trace"
 
 State = RouterState | PrefillState | DecodeState
 Input = (
-    Envelope | Timer | Submit | ClientGone | WorkerUp | WorkerGone
+    Envelope | Timer | Submit | ClientGone | LastOrders | WorkerUp | WorkerGone
     | ChunkComputed | Landed | ComputeFailed | PagesDigested | Generated | FrameBroken
 )  # fmt: skip
 

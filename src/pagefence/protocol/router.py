@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -15,6 +16,7 @@ from immutables import Map
 
 from pagefence.protocol import errors
 from pagefence.protocol.admission import Node, Topology
+from pagefence.protocol.choice import Place, least_loaded, near_its_cache
 from pagefence.protocol.decisions import ANY, Decisions, rule_in
 from pagefence.protocol.effects import Begin, Dropped, Effects, Emit, End, Refuse, Restart, Send, SetTimer
 from pagefence.protocol.messages import (
@@ -25,6 +27,7 @@ from pagefence.protocol.messages import (
     ErrorInfo,
     Failed,
     Finished,
+    LastOrders,
     Offer,
     PeerMessage,
     PeerUp,
@@ -55,13 +58,17 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RouterConfig:
-    """Fixed for one router. `limit`: a declared, enforced limit below the context. Times in seconds."""
+    """Fixed for one router. `limit`: a declared, enforced limit below the context. Times in seconds.
+
+    `prefix_cache`: prefill keeps prefixes, so a prompt goes where its tenant's are, unless that worker is much busier.
+    """
 
     context: int
     headroom: float = 1.25
     limit: int | None = None
     max_in_flight: int = 256
     deadline_s: float = 600.0
+    prefix_cache: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +81,20 @@ class Request:
     phase: Phase = Phase.OFFERED
     emitted: int = 0
 
+    @property
+    def prompt_tokens(self) -> int:
+        """What prefill has to compute, but for what it finds in its cache."""
+        return len(self.submit.token_ids)
+
+    @property
+    def tokens(self) -> int:
+        """What decode leases: prompt and answer at its longest."""
+        return self.prompt_tokens + self.submit.max_new_tokens
+
 
 @dataclass(frozen=True, slots=True)
 class RouterState:
-    """All rooms without an outcome, and the workers alive."""
+    """All rooms without an outcome, and the workers alive. `draining`: nothing new is taken any more."""
 
     me: WorkerRef
     config: RouterConfig
@@ -85,6 +102,7 @@ class RouterState:
     requests: Map[Room, Request] = Map()
     rooms: Map[int, Room] = Map()
     counter: int = 0
+    draining: bool = False
 
     @property
     def floor(self) -> int:
@@ -104,7 +122,7 @@ class RouterState:
 
 
 RoomMessage = Reservation | Rejected | Committed | Tokens | Finished | Failed | Timer
-Input = Envelope | Submit | ClientGone | WorkerUp | WorkerGone | Timer
+Input = Envelope | Submit | ClientGone | LastOrders | WorkerUp | WorkerGone | Timer
 Step = tuple[RouterState, Effects]
 
 
@@ -123,6 +141,8 @@ class Machine:
             return submit(self.decisions, state, message)
         if isinstance(message, ClientGone):
             return client_gone(state, message)
+        if isinstance(message, LastOrders):
+            return last_orders(state, message)
         if isinstance(message, WorkerUp):
             return worker_up(state, message)
         if isinstance(message, WorkerGone):
@@ -156,22 +176,32 @@ class Machine:
 
 def submit(d: Decisions, s: RouterState, m: Submit) -> Step:
     """refuse what no worker can hold, mint the room, offer it to decode"""
-    reasons = d.not_ready(s.topology)
-    if reasons:
-        return s, (Refuse(m.ticket, errors.unavailable(f"The fleet is not ready: {reasons[0]}", "not_ready")),)
+    why_not = why_not_ready(d, s)
+    if why_not:
+        return s, (Refuse(m.ticket, errors.unavailable(f"The fleet is not ready: {why_not[0]}", "not_ready")),)
     error = d.router_limit(m, s.topology)
     if error:
         return s, (Refuse(m.ticket, error),)
     if len(s.requests) >= s.config.max_in_flight:
         return s, (Refuse(m.ticket, errors.overloaded(f"{len(s.requests)} requests are in flight")),)
-    prefill, decode = _least_loaded(s, "prefill"), _least_loaded(s, "decode")
+    prefill, decode = _choose(s, m)
     if prefill is None or decode is None:
         return s, (Refuse(m.ticket, errors.unavailable("no worker is alive", "not_ready")),)
     room = Room(s.me.epoch, s.counter, m.nonce)
     s = replace(s, counter=s.counter + 1, rooms=s.rooms.set(m.ticket, room))
-    s = _put(s, room, Request(m, prefill, decode))
-    offer = Offer(room, s.floor, prefill, m.isolation_key, len(m.token_ids), m.max_new_tokens, m.sampling)
-    return s, (Send(decode, offer), SetTimer(room, "deadline", s.config.deadline_s))
+    s = _put(s, room, Request(m, prefill.worker, decode.worker))
+    offer = Offer(room, s.floor, prefill.worker, m.isolation_key, len(m.token_ids), m.max_new_tokens, m.sampling)
+    return s, (Send(decode.worker, offer), SetTimer(room, "deadline", s.config.deadline_s))
+
+
+def why_not_ready(d: Decisions, s: RouterState) -> tuple[str, ...]:
+    """Why nothing new is taken; empty when it is."""
+    return ("draining",) if s.draining else d.not_ready(s.topology)
+
+
+def last_orders(s: RouterState, _: LastOrders) -> Step:
+    """take nothing new; every open room goes on to its outcome"""
+    return replace(s, draining=True), ()
 
 
 def client_gone(s: RouterState, m: ClientGone) -> Step:
@@ -221,20 +251,19 @@ def tokens(s: RouterState, m: Tokens) -> Step:
     if m.index != request.emitted:
         return _refuse(s, m.room, errors.internal(f"token {request.emitted} was due, token {m.index} came"))
     request = replace(request, emitted=request.emitted + len(m.token_ids))
-    return _put(s, m.room, request), (Emit(request.submit.ticket, m.token_ids),)
+    return _put(s, m.room, request), (Emit(request.submit.ticket, m.token_ids, m.logprobs),)
 
 
 def finished(s: RouterState, m: Finished) -> Step:
     """the one good outcome, if the tokens add up (I6)"""
     request = s.requests[m.room]
-    ask = request.submit
-    if (m.prompt_tokens, m.completion_tokens) != (len(ask.token_ids), request.emitted):
+    if (m.prompt_tokens, m.completion_tokens) != (request.prompt_tokens, request.emitted):
         message = (
             f"Tokens do not add up (I6): decode counted {m.prompt_tokens} prompt and {m.completion_tokens} new tokens, "
-            f"the router {len(ask.token_ids)} and {request.emitted}."
+            f"the router {request.prompt_tokens} and {request.emitted}."
         )
         return _refuse(s, m.room, errors.internal(message))
-    return _forget(s, m.room), (End(ask.ticket, m.reason, m.prompt_tokens, m.completion_tokens),)
+    return _forget(s, m.room), (End(request.submit.ticket, m.reason, m.prompt_tokens, m.completion_tokens),)
 
 
 def deadline(s: RouterState, m: Timer) -> Step:
@@ -299,13 +328,22 @@ def _speakers(s: RouterState, request: Request, message: RoomMessage) -> tuple[W
     return (request.decode,)
 
 
-def _least_loaded(s: RouterState, role: Role) -> WorkerRef | None:
-    load = {up.worker: 0 for up in s.workers.values() if up.role == role}
+def _choose(s: RouterState, m: Submit) -> tuple[Place | None, Place | None]:
+    """Prefill and decode of a new room. Prefill owes what is not handed off, decode all that it has leased."""
+    to_compute, leased = Counter[WorkerRef](), Counter[WorkerRef]()
     for request in s.requests.values():
-        for leg in (request.prefill, request.decode):
-            if leg in load:
-                load[leg] += 1
-    return min(load, key=lambda worker: (load[worker], worker), default=None)
+        leased[request.decode] += request.tokens
+        if request.phase is not Phase.COMMITTED:
+            to_compute[request.prefill] += request.prompt_tokens
+    prefills, decodes = _places(s, "prefill", to_compute), _places(s, "decode", leased)
+    prompt = len(m.token_ids)
+    near = near_its_cache(prefills, prompt, m.isolation_key) if s.config.prefix_cache else None
+    return near or least_loaded(prefills, prompt), least_loaded(decodes, prompt + m.max_new_tokens)
+
+
+def _places(s: RouterState, role: Role, outstanding: Mapping[WorkerRef, int]) -> list[Place]:
+    workers = (up for up in s.workers.values() if up.role == role)
+    return [Place(up.worker, up.capacity.pool_tokens, outstanding[up.worker]) for up in workers]
 
 
 def _put(s: RouterState, room: Room, request: Request) -> RouterState:

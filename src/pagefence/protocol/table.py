@@ -40,6 +40,7 @@ PAGES = (
         {
             m.Submit: router.submit,
             m.ClientGone: router.client_gone,
+            m.LastOrders: router.last_orders,
             m.WorkerUp: router.worker_up,
             m.WorkerGone: router.worker_gone,
             m.Recycle: "kill, reap and restart that incarnation, if it is still the living one",
@@ -81,6 +82,7 @@ SAYS: Mapping[type, tuple[tuple[str, str], ...]] = {
     m.Ack: (("decode", "prefill"),),
     m.Submit: (("driver", "router"),),
     m.ClientGone: (("driver", "router"),),
+    m.LastOrders: (("driver", "router"),),
     m.WorkerUp: (("driver", "router"),),
     m.WorkerGone: (("driver", "router"),),
     m.Timer: (("driver", "router"), ("driver", "prefill"), ("driver", "decode")),

@@ -114,6 +114,8 @@ def _generated(p: DecodeProcess, m: Generated) -> DecodeProcess:
     _require(len(m.token_ids) == 1, "a decode step gives one token", 1, len(m.token_ids))
     first = row.run.first_token
     _require(row.made > 0 or m.token_ids[0] == first, "the first token is the receipt's", first, m.token_ids[0])
+    likely = row.run.first_logprobs
+    _require(row.made > 0 or m.logprobs == likely, "the first log-probability is the receipt's", likely, m.logprobs)
     made, most = row.made + 1, row.run.max_new_tokens
     _require(made <= most, "more tokens than were asked for", most, made)
     # An answer may stop before its end; the model of the explorer always goes to the end.

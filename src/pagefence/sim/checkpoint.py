@@ -19,7 +19,7 @@ from pagefence.sim.state import WorldState
 if TYPE_CHECKING:
     from pagefence.sim.explorer import Progress
 
-FORMAT = "pagefence search 1"
+FORMAT = "pagefence search 2"
 
 
 class BadCheckpoint(Mistake):

@@ -231,8 +231,10 @@ class Fleet:
 
     def _step_router(self, machine: Machine, state: RouterState, record: Stepped | Raised) -> Effects:
         message = record.message
-        if not isinstance(message, Envelope | Timer | Submit | ClientGone | WorkerUp | WorkerGone):
-            raise NotLegal("no input of the router", "a message, a timer, a client, a worker", type(message).__name__)
+        if not isinstance(message, router.Input):
+            raise NotLegal(
+                "no input of the router", "a message, a timer, a client, a worker, last orders", type(message).__name__
+            )
         if isinstance(message, Submit):
             self.outcomes = self.outcomes.submitted(message.ticket)
         elif isinstance(message, ClientGone):

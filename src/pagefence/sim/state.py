@@ -42,7 +42,9 @@ class WorldState:
 
 def empty(bounds: Bounds) -> WorldState:
     """A router alone: every worker is still to be started."""
-    config = RouterConfig(bounds.context, bounds.headroom, bounds.limit, bounds.max_in_flight)
+    config = RouterConfig(
+        bounds.context, bounds.headroom, bounds.limit, bounds.max_in_flight, prefix_cache=bounds.prefix_cache
+    )
     count = len(bounds.names())
     return WorldState(RouterState(ROUTER, config), (None,) * count, (0,) * count, bounds.budget)
 

@@ -17,7 +17,7 @@ from pagefence.engine.api.serving import listening_socket, serve_in_thread
 from pagefence.engine.api.tenants import Tenants, tenants_from
 from pagefence.protocol import errors
 from pagefence.protocol.effects import Begin, Emit, End, Refuse
-from pagefence.protocol.messages import ErrorInfo, FinishReason, Room
+from pagefence.protocol.messages import ErrorInfo, FinishReason, Logprob, Room
 
 MODEL = "scripted-1"
 CONTEXT = 2048
@@ -38,8 +38,15 @@ def begin(cached_tokens: int = 0) -> Begin:
     return Begin(1, Room(1, 1, "n"), cached_tokens)
 
 
-def emit(text: str | bytes) -> Emit:
-    return Emit(1, tuple(text if isinstance(text, bytes) else text.encode()))
+def emit(text: str | bytes, top: int | None = None) -> Emit:
+    """A byte a token; with `top`, each with a log-probability that tells it, and so many others."""
+    ids = tuple(text if isinstance(text, bytes) else text.encode())
+    return Emit(1, ids, () if top is None else tuple(likely(token, top) for token in ids))
+
+
+def likely(token: int, top: int) -> Logprob:
+    """The token itself is the likeliest, the ones after it follow."""
+    return Logprob(-token / 8, tuple(((token + i) % VOCAB, -token / 8 - i) for i in range(top)))
 
 
 def end(job: Job, completion: int, reason: FinishReason = "stop") -> End:
@@ -54,7 +61,8 @@ def says(text: str, reason: FinishReason = "stop") -> Script:
     """Answers `text`, a byte a token."""
 
     def script(job: Job) -> Sequence[CallEvent | Pause | Exception]:
-        return [begin(), *(emit(bytes([byte])) for byte in text.encode()), end(job, len(text.encode()), reason)]
+        emits = (emit(bytes([byte]), job.sampling.logprobs) for byte in text.encode())
+        return [begin(), *emits, end(job, len(text.encode()), reason)]
 
     return script
 
@@ -93,6 +101,7 @@ class ScriptedGateway:
     model_name: str = MODEL
     context: int = CONTEXT
     max_prompt_tokens: int = CONTEXT - 1
+    max_in_flight: int = 100
     why_not: tuple[str, ...] = ()
     jobs: list[Job] = field(default_factory=list)
     calls: list[ScriptedCall] = field(default_factory=list)
@@ -116,6 +125,13 @@ class ByteTokenizer:
     """A byte is a token; turns are framed by control tokens that no text can spell."""
 
     vocab = VOCAB
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return bytes(i for i in ids if i < 256).decode(errors="replace")
+
+    def token_bytes(self, token: int, skip_special: bool) -> bytes:
+        control = b"" if skip_special else f"<{token}>".encode()
+        return bytes([token]) if token < 256 else control
 
     def encode(self, text: str, add_special: bool = False) -> list[int]:
         return list(text.encode())

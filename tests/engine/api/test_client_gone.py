@@ -145,7 +145,7 @@ def test_a_handler_lets_go_however_it_ends(stream: bool, how: str) -> None:
     never = threading.Event()
     gateway = ScriptedGateway(lambda job: [begin(), emit("a"), *([never] if how == "cancelled" else []), end(job, 1)])
     app = create_app(gateway, ByteTokenizer(), two_tenants(), ByteText)
-    body = json.dumps({"model": MODEL, "prompt": "hello", "stream": stream}).encode()
+    body = json.dumps({"model": MODEL, "prompt": "hello", "stream": stream, "n": 2}).encode()
     messages: list[dict[str, object]] = [{"type": "http.request", "body": body}]
 
     async def receive() -> dict[str, object]:
@@ -170,7 +170,7 @@ def test_a_handler_lets_go_however_it_ends(stream: bool, how: str) -> None:
         assert handler.cancelled() or handler.exception() is None or how == "broken pipe"
 
     asyncio.run(ask())
-    assert [call.cancels for call in gateway.calls] == [1]
+    assert [call.cancels for call in gateway.calls] == [1, 1]
 
 
 def test_once_is_once() -> None:

@@ -147,7 +147,10 @@ def test_metrics_name_no_tenant_no_prompt_and_no_path_that_a_client_made_up(ann:
         assert word not in text
 
 
-FIELDS = "model prompt messages stream stop temperature max_tokens logit_bias stream_options seed n tools rid x"
+FIELDS = (
+    "model prompt messages stream stop temperature max_tokens logit_bias stream_options seed n tools rid x "
+    "echo logprobs top_logprobs best_of"
+)
 keys = st.sampled_from([*FIELDS.split(), "role", "content", "type", "text"])
 scalars = (
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5)

@@ -1,22 +1,22 @@
-"""A prefill process in miniature: maps the segment, writes pages 0..n-1 of its own, reports, waits to be killed."""
+"""A prefill process in miniature: reaches for the segment, writes pages of its own, reports, waits for its end."""
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import numpy as np
 
-from pagefence.engine.kv.offer import PeerRefused, connect
+from pagefence.engine.kv.backends import reach
+from pagefence.engine.kv.offer import PeerRefused
 from pagefence.engine.kv.segment import Segment
 from pagefence.pool.pages import PageRef
-from pagefence.protocol.messages import Room
+from pagefence.protocol.messages import Room, WorkerRef
 
 
-def main(path: str, token: str, seed: int, pages: list[PageRef]) -> None:
+def main(address: str, token: str, seed: int, pages: list[PageRef]) -> None:
     """Print one line: the digests of what was written, or `refused`."""
     try:
-        remote = connect(Path(path), bytes.fromhex(token))
+        remote = reach(address, bytes.fromhex(token), WorkerRef("prefill-0", 1), WorkerRef("decode-0", 11))
     except PeerRefused:
         print("refused", flush=True)
         return

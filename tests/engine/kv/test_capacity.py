@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pagefence.engine.kv import capacity
-from pagefence.engine.kv.capacity import NotEnoughMemory, available_bytes, cgroup_bytes, fit_pages, size_pool
+from pagefence.engine.kv.capacity import (
+    NotEnoughMemory,
+    available_bytes,
+    cgroup_bytes,
+    fit_pages,
+    memory_share,
+    own_bytes,
+    size_pool,
+)
 
 from .conftest import SMALL
 
@@ -48,13 +56,28 @@ def test_not_one_page_is_an_error_with_both_numbers(available: int) -> None:
         fit_pages(available, 1_000, 2_048, 64)
 
 
-def test_frames_count_and_the_reserve_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(capacity, "available_bytes", lambda: 100 * SMALL.stride + 777)
-    layout, fit = size_pool(SMALL, cap_tokens=10**6, reserve_bytes=777)
+def test_frames_count_and_neither_the_budget_nor_what_there_is_is_exceeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capacity, "available_bytes", lambda: 100 * SMALL.stride)
+    layout, fit = size_pool(SMALL, cap_tokens=10**6, budget_bytes=FAR)
     assert layout == SMALL.with_pages(100)
     assert fit.shrunk
-    assert size_pool(SMALL, cap_tokens=10**6, reserve_bytes=778)[0].pages == 99
-    assert size_pool(SMALL, cap_tokens=8, reserve_bytes=0)[0].pages == 2
+    assert size_pool(SMALL, cap_tokens=10**6, budget_bytes=100 * SMALL.stride - 1)[0].pages == 99
+    assert size_pool(SMALL, cap_tokens=8, budget_bytes=FAR)[0].pages == 2
+    with pytest.raises(NotEnoughMemory):
+        size_pool(SMALL, cap_tokens=8, budget_bytes=-1)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_all_shares_together_leave_a_tenth_of_the_memory(monkeypatch: pytest.MonkeyPatch, workers: int) -> None:
+    monkeypatch.setattr(capacity, "available_bytes", lambda: 1_000_000)
+    assert 890_000 < workers * memory_share(workers) <= 900_000
+
+
+def test_what_this_process_took_grows_by_what_it_takes() -> None:
+    before = own_bytes()
+    taken = bytearray(b"x") * (64 << 20)
+    assert (60 << 20) < own_bytes() - before < (80 << 20)
+    assert taken
 
 
 def test_this_machine_has_some_memory_and_no_more_than_it_has() -> None:

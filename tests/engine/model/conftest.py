@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pagefence import models
-from pagefence.engine.model.llama import Llama
+from pagefence.engine.model.decoder import Decoder
 from pagefence.engine.model.tokenizer import Tokenizer
 
 SaveTiny = Callable[..., tuple[Path, Any]]
@@ -39,8 +39,8 @@ def tokenizer(gguf_path: Path) -> Tokenizer:
 
 
 @pytest.fixture(scope="session")
-def smollm(gguf_path: Path) -> Llama:
-    return Llama.load(gguf_path, "float32")
+def smollm(gguf_path: Path) -> Decoder:
+    return Decoder.load(gguf_path, "float32")
 
 
 @pytest.fixture(scope="session")
@@ -71,6 +71,6 @@ def save_tiny(tmp_path_factory: pytest.TempPathFactory) -> SaveTiny:
 
 
 @pytest.fixture(scope="session")
-def tiny(save_tiny: SaveTiny) -> tuple[Llama, Any]:
+def tiny(save_tiny: SaveTiny) -> tuple[Decoder, Any]:
     folder, reference = save_tiny()
-    return Llama.load(folder), reference
+    return Decoder.load(folder), reference

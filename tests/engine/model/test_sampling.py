@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pagefence.engine.model.sampling import SamplingError, logprobs, nucleus, sample, uniform
+from pagefence.engine.model.sampling import SamplingError, draw, logprobs, nucleus, sample, uniform
 from pagefence.engine.model.sampling_params import SamplingParams
 
 LOGITS = torch.tensor([0.1, 2.0, -1.0, 2.0, 1.5])
@@ -100,6 +100,17 @@ def test_params_travel() -> None:
     assert hash(params) == hash(msgspec.structs.replace(params))
     with pytest.raises(msgspec.ValidationError, match="temperature"):
         msgspec.json.decode(b'{"temperature": -1}', type=SamplingParams)
+
+
+def test_a_draw_tells_the_log_probability_only_when_asked_and_before_bias_and_temperature() -> None:
+    assert draw(LOGITS, SamplingParams(), 0) == (1, ())
+    hot = SamplingParams(temperature=2.0, seed=1, logit_bias=((4, 100.0),), logprobs=2)
+    token, (likely,) = draw(LOGITS, hot, 0)
+    assert token == 4
+    assert likely.value == pytest.approx(float(torch.log_softmax(LOGITS, 0)[4]))
+    assert {best for best, _ in likely.top} == {1, 3}
+    with pytest.raises(ValueError, match="logprobs"):
+        SamplingParams(logprobs=-1)
 
 
 def test_logprobs() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -174,6 +175,126 @@ def test_a_vocabulary_that_is_not_byte_level(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{")
     with pytest.raises(ModelError, match="cannot read"):
         Tokenizer.load(tmp_path)
+
+
+@cache
+def small_vocabulary() -> tuple[dict[str, int], list[tuple[str, str]]]:
+    """A byte-level vocabulary with merges across everything that a pre-tokenizer may cut apart."""
+    from tokenizers import Tokenizer as Backend
+    from tokenizers import models, pre_tokenizers, trainers
+
+    backend = Backend(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=700, initial_alphabet=alphabet, show_progress=False)
+    backend.train_from_iterator(TEXTS, trainer)
+    trained = json.loads(backend.to_str())["model"]
+    return trained["vocab"], [tuple(merge) for merge in trained["merges"]]
+
+
+def write_vocabulary(path: Path, pre: str, extra: tuple[str, ...] = (), **changes: bool) -> Path:
+    """A GGUF file of `small_vocabulary`, one control token and `extra`."""
+    import gguf
+
+    vocab, merges = small_vocabulary()
+    tokens = [*sorted(vocab, key=vocab.__getitem__), *extra, "<|endoftext|>"]
+    writer = gguf.GGUFWriter(path, "qwen2")
+    writer.add_tokenizer_model("gpt2")
+    if pre:
+        writer.add_tokenizer_pre(pre)
+    writer.add_token_list(tokens)
+    writer.add_token_types([1] * (len(tokens) - 1) + [3])
+    writer.add_token_merges([" ".join(merge) for merge in merges])
+    writer.add_bos_token_id(len(tokens) - 1)
+    for name, value in changes.items():
+        writer.add_bool(f"tokenizer.ggml.{name}", value)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+PIECES = {
+    "gpt-2": ["It", "'s", " I", "'", "LL", " 12345", " x", "\n\n  ", " y", "!", "\n", "²"],
+    "smollm": ["It", "'s", " I", "'", "LL", " ", "1", "2", "3", "4", "5", " x", "\n\n  ", " y", "!", "\n", "²"],
+    "qwen2": ["It", "'s", " I", "'LL", " ", "1", "2", "3", "4", "5", " x", "\n\n", "  ", " y", "!\n", "²"],
+    "llama-bpe": ["It", "'s", " I", "'LL", " ", "123", "45", " x", "\n\n", "  ", " y", "!\n", "²"],
+    "glm4": ["It", "'s", " I", "'LL", " ", "123", "45", " x", "\n\n", "  ", " y", "!\n", "²"],
+}
+
+
+@pytest.mark.parametrize(("pre", "pieces"), PIECES.items())
+def test_a_text_is_cut_as_the_pre_tokenizer_has_it(tmp_path: Path, pre: str, pieces: list[str]) -> None:
+    ours = Tokenizer.load(write_vocabulary(tmp_path / "v.gguf", pre))
+    words = "It's I'LL 12345 x\n\n   y!\n²"
+    cut = ours._backend.pre_tokenizer.pre_tokenize_str(words)
+    assert [words[a:b] for _, (a, b) in cut] == pieces
+    assert ours.decode(ours.encode(words)) == words
+
+
+@pytest.mark.parametrize("pre", ["qwen2", "llama-bpe", "glm4"])
+def test_ids_equal_those_of_transformers(tmp_path: Path, pre: str) -> None:
+    from tokenizers import Regex, pre_tokenizers
+    from transformers import Qwen2Tokenizer
+    from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
+
+    ours = Tokenizer.load(write_vocabulary(tmp_path / "v.gguf", pre))
+    vocab, merges = small_vocabulary()
+    theirs = Qwen2Tokenizer(vocab=vocab, merges=merges).backend_tokenizer
+    if pre != "qwen2":
+        split = pre_tokenizers.Split(Regex(GGUF_PRE_TOKENIZER_SPLITS["llama-bpe"]), "isolated")
+        theirs.normalizer = None
+        theirs.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(False, use_regex=False)])
+        theirs.model.ignore_merges = pre == "llama-bpe"
+
+    @settings(max_examples=60, deadline=None)
+    @given(words=st.text(max_size=40))
+    def same(words: str) -> None:
+        assert ours.encode(words) == theirs.encode(words, add_special_tokens=False).ids
+
+    same()
+    for words in TEXTS:
+        assert ours.encode(words.replace("<|endoftext|>", "")) == (
+            theirs.encode(words.replace("<|endoftext|>", ""), add_special_tokens=False).ids
+        )
+
+
+def test_only_qwen_composes_what_it_reads(tmp_path: Path) -> None:
+    """As its tokenizer.json says; a vocabulary that had only seen composed text would fare badly without."""
+    for pre, text in (("qwen2", "é"), ("glm4", "e\u0301"), ("llama-bpe", "e\u0301")):
+        ours = Tokenizer.load(write_vocabulary(tmp_path / f"{pre}.gguf", pre))
+        assert ours.decode(ours.encode("e\u0301")) == text
+
+
+def test_only_llama_takes_a_piece_that_is_a_token_whole_and_begins_with_bos(tmp_path: Path) -> None:
+    for pre, whole in (("qwen2", False), ("glm4", False), ("llama-bpe", True)):
+        ours = Tokenizer.load(write_vocabulary(tmp_path / f"{pre}.gguf", pre, extra=("qzx",)))
+        assert (len(ours.encode("qzx")) == 1) is whole
+        assert (ours.encode("a", add_special=True)[0] == ours.control["<|endoftext|>"]) is whole
+        for adds in (False, True):
+            said = Tokenizer.load(write_vocabulary(tmp_path / "said.gguf", pre, add_bos_token=adds))
+            assert (said.encode("a", add_special=True)[0] == said.control["<|endoftext|>"]) is adds
+
+
+def test_what_a_gguf_vocabulary_asks_for_and_is_not_built_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="pre-tokenizer 'tekken' is not supported"):
+        Tokenizer.load(write_vocabulary(tmp_path / "v.gguf", "tekken"))
+    with pytest.raises(ModelError, match="pre-tokenizer None is not supported"):
+        Tokenizer.load(write_vocabulary(tmp_path / "n.gguf", ""))
+    with pytest.raises(ModelError, match="add_eos_token"):
+        Tokenizer.load(write_vocabulary(tmp_path / "e.gguf", "qwen2", add_eos_token=True))
+
+
+def test_ids_that_only_pad_the_model_stand_for_no_text(tmp_path: Path) -> None:
+    source = Tokenizer.load(write_vocabulary(tmp_path / "v.gguf", "qwen2"))
+    source._backend.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "config.json").write_text(json.dumps({"vocab_size": source.vocab + 7}))
+    padded = Tokenizer.load(tmp_path)
+    assert padded.vocab == source.vocab + 7
+    assert padded.decode([*source.encode("hi"), source.vocab + 6]) == "hi"
+    with pytest.raises(ValueError, match="outside the vocabulary"):
+        padded.decode([source.vocab + 7])
 
 
 @pytest.mark.slow

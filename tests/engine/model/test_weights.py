@@ -14,9 +14,9 @@ import torch
 
 from pagefence.engine.model import dtype as dtypes
 from pagefence.engine.model.config import config_from_gguf, load_config
+from pagefence.engine.model.decoder import Decoder
 from pagefence.engine.model.dtype import choose_dtype
 from pagefence.engine.model.gguf_file import GGUFFile
-from pagefence.engine.model.llama import Llama
 from pagefence.engine.model.weights import load_weights
 from pagefence.models import ModelError
 
@@ -67,8 +67,8 @@ def test_small_gguf(tmp_path: Path) -> None:
 
 
 def test_wrong_gguf(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="'qwen2' is not supported"):
-        load_config(write_gguf(tmp_path / "q.gguf", "qwen2"))
+    with pytest.raises(ModelError, match="'gpt2' is not supported"):
+        load_config(write_gguf(tmp_path / "q.gguf", "gpt2"))
     with pytest.raises(ModelError, match=r"no metadata 'llama.context_length'"):
         load_config(write_gguf(tmp_path / "c.gguf", no_context=True))
     with pytest.raises(ModelError, match="cannot read"):
@@ -88,24 +88,24 @@ def test_wrong_folders(save_tiny: SaveTiny, tmp_path: Path) -> None:
     config = json.loads((folder / "config.json").read_text())
     for changes, message in [
         ({"architectures": ["GPT2LMHeadModel"]}, "GPT2LMHeadModel"),
-        ({"attention_bias": True}, "biases"),
+        ({"attention_bias": True}, "attention_bias"),
         ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 2}}, "yarn"),
         ({"hidden_size": None}, "wrong"),
         ({"num_hidden_layers": 0}, "below 1"),
         ({"num_attention_heads": 5}, "evenly"),
-        ({"num_hidden_layers": 4}, "no tensor 'model.layers.3"),
+        ({"num_hidden_layers": 4}, "no tensor 'blk.3.attn_norm"),
         ({"intermediate_size": 81}, "has shape"),
     ]:
         (folder / "config.json").write_text(json.dumps(config | changes))
         with pytest.raises(ModelError, match=message):
-            Llama.load(folder)
+            Decoder.load(folder)
     (folder / "config.json").write_text(json.dumps(config))
     broken = tmp_path / "broken"
     shutil.copytree(folder, broken)
     weights = broken / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
     with pytest.raises(ModelError, match="not a complete safetensors file"):
-        Llama.load(broken)
+        Decoder.load(broken)
 
 
 def test_choose_dtype(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,12 +1,11 @@
-"""From a call's events to an answer: text deltas with stop strings cut, and the JSON shapes around them."""
+"""From a call's events to the steps of an answer: text deltas with stop strings cut, then one outcome."""
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import AsyncGenerator, Callable
+import itertools
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Literal
 
 from anyio.lowlevel import checkpoint
 
@@ -15,9 +14,7 @@ from pagefence.engine.api.problems import log_failure
 from pagefence.engine.api.stops import StopFilter
 from pagefence.protocol import errors
 from pagefence.protocol.effects import Begin, Emit, Refuse
-from pagefence.protocol.messages import ErrorInfo, FinishReason
-
-Kind = Literal["completion", "chat"]
+from pagefence.protocol.messages import ErrorInfo, FinishReason, Logprob
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +23,20 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
+class Scored:
+    """A token with its log-probability. `offset`: where its text begins, in characters of the uncut answer."""
+
+    id: int
+    offset: int
+    logprob: Logprob
+
+
+@dataclass(frozen=True, slots=True)
 class Delta:
-    """Text for the client."""
+    """Text for the client. `tokens` are those that came since the last delta, if their likelihood was asked for."""
 
     text: str
+    tokens: tuple[Scored, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +54,19 @@ Step = Opened | Delta | Done | ErrorInfo
 
 
 async def steps(
-    call: Call, text: TextStream, stops: tuple[str, ...], prompt_tokens: int, release: Callable[[], None]
+    call: Call,
+    text: TextStream,
+    stops: tuple[str, ...],
+    prompt_tokens: int,
+    release: Callable[[], None],
+    scored: bool = False,
 ) -> AsyncGenerator[Step, None]:
-    """Deltas in order, then one Done or one ErrorInfo, whatever happens behind (I5). A stop string releases at once."""
+    """Deltas in order, then one Done or one ErrorInfo, whatever happens behind (I5). A stop string releases at once.
+
+    `scored`: every generated token is in the `tokens` of one delta; they wait for the text that they belong to.
+    """
     try:
-        async with aclosing(_steps(call, text, StopFilter(stops), prompt_tokens, release)) as inner:
+        async with aclosing(_steps(call, text, StopFilter(stops), prompt_tokens, release, scored)) as inner:
             async for step in inner:
                 yield step
     except Exception as error:
@@ -60,10 +75,11 @@ async def steps(
 
 
 async def _steps(
-    call: Call, text: TextStream, cut: StopFilter, prompt_tokens: int, release: Callable[[], None]
+    call: Call, text: TextStream, cut: StopFilter, prompt_tokens: int, release: Callable[[], None], scored: bool
 ) -> AsyncGenerator[Step, None]:
     tokens: list[int] = []
-    begun, cached = False, 0
+    waiting: list[Scored] = []
+    begun, cached, read = False, 0, 0
     async for event in call.events():
         # A long queue of events, with a client that takes nothing any more, would otherwise never let others run.
         await checkpoint()
@@ -76,13 +92,19 @@ async def _steps(
         elif not begun:
             break  # text before the commit is text that nobody has checked (I4)
         elif isinstance(event, Emit):
-            for token in event.token_ids:
+            likely: Iterable[Logprob | None] = event.logprobs if scored else itertools.repeat(None)
+            for token, logprob in zip(event.token_ids, likely, strict=scored):
                 tokens.append(token)
-                out = cut.push(text.push([token]))
+                if logprob is not None:
+                    waiting.append(Scored(token, read, logprob))
+                became = text.push([token])
+                read += len(became)
+                out = cut.push(became)
                 if cut.stopped:
                     release()
-                if out:
-                    yield Delta(out)
+                if out or (cut.stopped and waiting):
+                    yield Delta(out, tuple(waiting))
+                    waiting.clear()
                 if cut.stopped:
                     yield Done("stop", prompt_tokens, len(tokens), tuple(tokens), cached)
                     return
@@ -90,71 +112,8 @@ async def _steps(
             out = cut.push(text.finish())
             reason: FinishReason = "stop" if cut.stopped else event.reason
             out += cut.finish()
-            if out:
-                yield Delta(out)
+            if out or waiting:
+                yield Delta(out, tuple(waiting))
             yield Done(reason, event.prompt_tokens, event.completion_tokens, tuple(tokens), cached)
             return
     yield errors.internal("the answer had no proper beginning or no outcome")
-
-
-@dataclass(frozen=True, slots=True)
-class Envelope:
-    """What every chunk of one answer repeats."""
-
-    kind: Kind
-    id: str
-    created: int
-    model: str
-    token_ids: bool = False
-
-    def whole(self, text: str, done: Done) -> dict[str, object]:
-        """The answer of a request that did not stream."""
-        if self.kind == "chat":
-            body: dict[str, object] = {"message": {"role": "assistant", "content": text, "refusal": None}}
-        else:
-            body = {"text": text}
-        choice: dict[str, object] = {"index": 0, **body, "logprobs": None, "finish_reason": done.reason}
-        if self.token_ids:
-            choice["token_ids"] = done.token_ids
-        name = "chat.completion" if self.kind == "chat" else "text_completion"
-        return self._head(name) | {"choices": [choice], "usage": usage(done)}
-
-    def first(self) -> dict[str, object] | None:
-        """Chat streams open with the role."""
-        return self._chunk({"role": "assistant", "content": ""}) if self.kind == "chat" else None
-
-    def delta(self, text: str) -> dict[str, object]:
-        return self._chunk({"content": text} if self.kind == "chat" else text)
-
-    def last(self, reason: FinishReason) -> dict[str, object]:
-        return self._chunk({} if self.kind == "chat" else "", reason)
-
-    def usage(self, done: Done) -> dict[str, object]:
-        return self._head(self._chunk_name) | {"choices": [], "usage": usage(done)}
-
-    def _chunk(self, content: object, reason: FinishReason | None = None) -> dict[str, object]:
-        field = "delta" if self.kind == "chat" else "text"
-        choice = {"index": 0, field: content, "logprobs": None, "finish_reason": reason}
-        return self._head(self._chunk_name) | {"choices": [choice]}
-
-    @property
-    def _chunk_name(self) -> str:
-        return "chat.completion.chunk" if self.kind == "chat" else "text_completion"
-
-    def _head(self, name: str) -> dict[str, object]:
-        return {"id": self.id, "object": name, "created": self.created, "model": self.model}
-
-
-def response_id(kind: Kind) -> str:
-    """Random, and nothing to do with the room (I9)."""
-    return f"{'chatcmpl' if kind == 'chat' else 'cmpl'}-{secrets.token_hex(16)}"
-
-
-def usage(done: Done) -> dict[str, object]:
-    """`cached_tokens`: those of the prompt that came from this tenant's own earlier prompts (I7)."""
-    return {
-        "prompt_tokens": done.prompt_tokens,
-        "completion_tokens": done.completion_tokens,
-        "total_tokens": done.prompt_tokens + done.completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": done.cached_tokens},
-    }

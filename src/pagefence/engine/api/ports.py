@@ -52,6 +52,11 @@ class Gateway(Protocol):
         """The longest prompt that every living worker can hold: the real limit, not an advertised one (I8)."""
         ...
 
+    @property
+    def max_in_flight(self) -> int:
+        """How many requests the router takes at a time."""
+        ...
+
     def reasons(self) -> tuple[str, ...]:
         """Why the fleet must not take traffic; empty when it may (I8)."""
         ...
@@ -83,6 +88,14 @@ class Tokenizer(Protocol):
     @property
     def vocab(self) -> int:
         """How many token ids there are."""
+        ...
+
+    def decode(self, ids: Sequence[int], /) -> str:
+        """The text of token ids, without control tokens; what is no whole character becomes U+FFFD."""
+        ...
+
+    def token_bytes(self, token: int, skip_special: bool, /) -> bytes:
+        """What one token stands for: a control token for its name, or for nothing if `skip_special`."""
         ...
 
     def encode(self, text: str, add_special: bool = False) -> list[int]:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
+
+import msgspec
 
 from pagefence.engine.api import requests
 from pagefence.engine.api.body import parse_object
-from pagefence.engine.api.ports import Job, PromptParam, Tokenizer
+from pagefence.engine.api.parameters import Common, Message
+from pagefence.engine.api.ports import Job, Tokenizer
 from pagefence.engine.api.problems import bad_value, missing, model_not_found, unsupported_parameter
+from pagefence.engine.api.shapes import Tokenized
 from pagefence.engine.model.sampling_params import SamplingParams
 from pagefence.models import ModelError
 
@@ -30,13 +35,19 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A job, and how its answer is to be written."""
+    """A job for each choice, and how the answer is to be written. `echo`: the prompt's text, to be said first."""
 
-    job: Job
+    jobs: tuple[Job, ...]
     stops: tuple[str, ...]
     stream: bool
     include_usage: bool
     token_ids: bool
+    echo: str
+
+    @property
+    def scored(self) -> bool:
+        """Whether log-probabilities were asked for."""
+        return self.jobs[0].sampling.logprobs is not None
 
 
 P = TypeVar("P", str, list[int])
@@ -49,7 +60,9 @@ def prepare_completion(body: bytes, isolation_key: str, tokenizer: Tokenizer, li
     request = requests.completion_request(raw)
     ids = _prompt_ids(request.prompt, tokenizer)
     wanted = request.max_tokens or _room(COMPLETION_NEW_TOKENS, ids, limits)
-    return _prepared(request, tokenizer, isolation_key, ids=ids, wanted=wanted, param="prompt")
+    echo = _echo(request.prompt, tokenizer) if request.echo else ""
+    job = Job(isolation_key, tuple(ids), wanted, _sampling(request, request.logprobs, tokenizer.vocab), "prompt")
+    return _prepared(request, job, echo)
 
 
 def prepare_chat(body: bytes, isolation_key: str, tokenizer: Tokenizer, limits: Limits) -> Prepared:
@@ -58,10 +71,12 @@ def prepare_chat(body: bytes, isolation_key: str, tokenizer: Tokenizer, limits: 
     request = requests.chat_request(raw)
     ids = _chat_ids(request.messages, tokenizer)
     wanted = request.max_completion_tokens or request.max_tokens or _room(CHAT_NEW_TOKENS, ids, limits)
-    return _prepared(request, tokenizer, isolation_key, ids=ids, wanted=wanted, param="messages")
+    scores = (request.top_logprobs or 0) if request.logprobs else None
+    job = Job(isolation_key, tuple(ids), wanted, _sampling(request, scores, tokenizer.vocab), "messages")
+    return _prepared(request, job)
 
 
-def prepare_tokenize(body: bytes, tokenizer: Tokenizer, limits: Limits) -> dict[str, object]:
+def prepare_tokenize(body: bytes, tokenizer: Tokenizer, limits: Limits) -> Tokenized:
     """The ids that the same prompt or messages would have as a request."""
     raw = parse_object(body)
     request = requests.tokenize_request(raw)
@@ -71,34 +86,46 @@ def prepare_tokenize(body: bytes, tokenizer: Tokenizer, limits: Limits) -> dict[
         ids = _chat_ids(request.messages, tokenizer)
     else:
         ids = _encode(request.prompt or "", tokenizer)
-    return {"tokens": ids, "count": len(ids), "max_model_len": limits.max_model_len}
+    return Tokenized(ids, len(ids), limits.max_model_len)
 
 
-def _prepared(
-    request: requests.Common,
-    tokenizer: Tokenizer,
-    isolation_key: str,
-    *,
-    ids: list[int],
-    wanted: int,
-    param: PromptParam,
-) -> Prepared:
-    sampling = SamplingParams(
+def choice_seed(seed: int, index: int) -> int:
+    """What choice `index` draws with: the first as if it were alone, the others each by itself, always the same."""
+    if index == 0:
+        return seed
+    digest = hashlib.blake2b(f"{seed}:choice:{index}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1
+
+
+def _sampling(request: Common, logprobs: int | None, vocab: int) -> SamplingParams:
+    return SamplingParams(
         temperature=1.0 if request.temperature is None else request.temperature,
         top_p=1.0 if request.top_p is None else request.top_p,
         seed=request.seed,
-        logit_bias=_biases(request.logit_bias or {}, tokenizer.vocab),
+        logit_bias=_biases(request.logit_bias or {}, vocab),
+        logprobs=logprobs,
     )
+
+
+def _prepared(request: Common, job: Job, echo: str = "") -> Prepared:
     options = request.stream_options
     if request.return_token_ids and request.stream:
         raise unsupported_parameter("return_token_ids", "Ask for token ids without streaming.")
     return Prepared(
-        job=Job(isolation_key, tuple(ids), wanted, sampling, param),
+        jobs=tuple(_choice(job, index) for index in range(request.n or 1)),
         stops=requests.stops_of(request),
         stream=bool(request.stream),
         include_usage=options is not None and bool(options.include_usage),
         token_ids=bool(request.return_token_ids),
+        echo=echo,
     )
+
+
+def _choice(job: Job, index: int) -> Job:
+    if job.sampling.seed is None:
+        return job
+    seed = choice_seed(job.sampling.seed, index)
+    return replace(job, sampling=msgspec.structs.replace(job.sampling, seed=seed))
 
 
 def _check_model(name: object, limits: Limits) -> None:
@@ -130,7 +157,16 @@ def _prompt_ids(prompt: str | list[int | str], tokenizer: Tokenizer) -> list[int
     raise bad_value("A prompt is a string or a list of token ids, not both.", "prompt")
 
 
-def _chat_ids(messages: list[requests.Message], tokenizer: Tokenizer) -> list[int]:
+def _echo(prompt: str | list[int | str], tokenizer: Tokenizer) -> str:
+    """A text as it was written, ids as they read. `_prompt_ids` has taken it, so it is one prompt of one kind."""
+    if isinstance(prompt, str):
+        return prompt
+    return "".join(part for part in prompt if isinstance(part, str)) or tokenizer.decode(
+        [part for part in prompt if isinstance(part, int)]
+    )
+
+
+def _chat_ids(messages: list[Message], tokenizer: Tokenizer) -> list[int]:
     plain = requests.plain_messages(messages)
     try:
         ids = tokenizer.render_chat(plain)
@@ -159,11 +195,8 @@ def _in_vocabulary(ids: list[int], vocab: int) -> list[int]:
 
 
 def _biases(biases: dict[str, float], vocab: int) -> tuple[tuple[int, float], ...]:
-    """OpenAI's keys are token ids written as strings."""
-    result: list[tuple[int, float]] = []
-    for name, bias in biases.items():
-        # Digits only and few of them: int() would take spaces, underscores, other scripts' digits, and any length.
-        if not (name.isascii() and name.isdigit() and len(name) <= 9) or int(name) >= vocab:
-            raise bad_value(f"'{name[:20]}' is not a token id of this model's vocabulary of {vocab}.", "logit_bias")
-        result.append((int(name), bias))
-    return tuple(result)
+    pairs = tuple((int(name), bias) for name, bias in biases.items())
+    for token, _ in pairs:
+        if token >= vocab:
+            raise bad_value(f"{token} is not a token id of this model's vocabulary of {vocab}.", "logit_bias")
+    return pairs

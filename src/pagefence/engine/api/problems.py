@@ -7,11 +7,13 @@ import traceback
 
 import anyio
 import msgspec
+from msgspec import UNSET
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from pagefence.engine.api.shapes import ErrorAnswer, ErrorDetail
 from pagefence.protocol.errors import RETRY_AFTER_S
 from pagefence.protocol.messages import ErrorInfo
 
@@ -45,14 +47,10 @@ class Problem(Exception):
         self.headers = headers or {}
 
 
-def error_object(info: ErrorInfo) -> dict[str, object]:
-    """The shape of facts/engines.md; `rule` and `guard` only when a guard contained a fault."""
-    inner: dict[str, object] = {"message": info.message, "type": info.type, "param": info.param, "code": info.code}
-    if info.rule is not None:
-        inner["rule"] = info.rule
-    if info.guard is not None:
-        inner["guard"] = info.guard
-    return {"error": inner}
+def error_answer(info: ErrorInfo) -> ErrorAnswer:
+    """The body of an error; `rule` and `guard` only when a guard contained a fault."""
+    rule, guard = (UNSET if name is None else name for name in (info.rule, info.guard))
+    return ErrorAnswer(ErrorDetail(info.message, info.type, info.param, info.code, rule, guard))
 
 
 def log_failure(error: Exception) -> None:
@@ -69,7 +67,7 @@ def json_response(content: object, status: int = 200, headers: dict[str, str] | 
 def error_response(info: ErrorInfo, headers: dict[str, str] | None = None) -> Response:
     retry = {"Retry-After": str(info.retry_after_s)} if info.retry_after_s is not None else {}
     kind = ClosingResponse if info.status == 413 else Response
-    return kind(msgspec.json.encode(error_object(info)), info.status, retry | (headers or {}), JSON)
+    return kind(msgspec.json.encode(error_answer(info)), info.status, retry | (headers or {}), JSON)
 
 
 def shown(name: str) -> str:

@@ -14,8 +14,8 @@ import psutil
 
 from pagefence.engine.kv.layout import Layout
 
-RESERVE_BYTES: Final = 512 * 2**20
-"""Left free for everything that is not KV when the caller does not know better: interpreter, activations, buffers."""
+LEFT_FREE: Final = 0.1
+"""The part of a machine's memory that no worker is given: for the router, activations and buffers."""
 
 _CGROUP_FILES: Final = (
     ("memory.max", "memory.current", "inactive_file"),  # v2
@@ -75,14 +75,28 @@ def fit_pages(available_bytes: int, bytes_per_page: int, cap_tokens: int, page_s
     return Fit(pages, page_size, cap_tokens, bytes_per_page, available)
 
 
-def size_pool(page: Layout, cap_tokens: int, reserve_bytes: int = RESERVE_BYTES) -> tuple[Layout, Fit]:
+def size_pool(page: Layout, cap_tokens: int, budget_bytes: int) -> tuple[Layout, Fit]:
     """The layout of the largest pool of pages like `page` (its own number of pages is ignored), and the report.
 
-    Two workers that measure at the same moment both see the same memory as free: start them one after the other, or
-    give each a reserve that covers the other. Raises as `fit_pages` does.
+    It takes no more than `budget_bytes`, nor than there are now. Raises as `fit_pages` does.
     """
-    fit = fit_pages(available_bytes() - reserve_bytes, page.stride, cap_tokens, page.page_size)
+    fit = fit_pages(min(budget_bytes, available_bytes()), page.stride, cap_tokens, page.page_size)
     return page.with_pages(fit.pages), fit
+
+
+def memory_share(workers: int) -> int:
+    """Bytes that each of so many workers may have, weights and pool together, of what is available now.
+
+    To be asked once, before any of them starts. Workers that measured for themselves would see as free what the others
+    are about to take, and one that comes back would be left a smaller pool than the one that died.
+    """
+    return int(available_bytes() * (1 - LEFT_FREE)) // workers
+
+
+def own_bytes() -> int:
+    """Bytes of memory that this process has taken for itself: weights and interpreter, but no file that is mapped."""
+    memory = psutil.Process().memory_info()
+    return int(memory.rss - memory.shared)
 
 
 def available_bytes() -> int:

@@ -10,6 +10,7 @@ The payload is [layers, 2 (K, V), page_size, kv_heads, head_dim] of `dtype`, con
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -86,6 +87,12 @@ class Layout:
     def tokens(self) -> int:
         """Tokens that fit into the pool (I8)."""
         return self.pages * self.page_size
+
+    def require_pages(self, pages: Iterable[int]) -> None:
+        """Raise IndexError unless every page exists: a negative index would silently mean another tenant's page."""
+        for page in pages:
+            if not 0 <= page < self.pages:
+                raise IndexError(f"page {page} of {self.pages}")
 
     def with_pages(self, pages: int) -> Layout:
         """The same pages, another number of them."""

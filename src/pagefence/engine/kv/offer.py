@@ -23,6 +23,7 @@ import msgspec
 from pagefence.engine.kv.layout import Layout
 from pagefence.engine.kv.segment import Segment
 from pagefence.engine.kv.transfer import RemotePages
+from pagefence.protocol.messages import WorkerRef
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +78,14 @@ class SegmentServer:
             raise
         self._thread = threading.Thread(target=self._serve, name="pagefence-offer", daemon=True)
         self._thread.start()
+
+    @property
+    def address(self) -> str:
+        """The path of the socket."""
+        return str(self._path)
+
+    def revoke(self, writer: WorkerRef) -> None:
+        """Nothing to do: the mapping of a reaped process is gone with it, and a copy has landed when it is made."""
 
     def stop(self) -> None:
         """Serve no further peer; remove the socket. Peers that have mapped the segment keep it."""

@@ -102,6 +102,11 @@ class Segment:
         return self._fd
 
     @property
+    def base(self) -> int:
+        """Where the first page lies in this process; good while a view of the segment lives. Raises SegmentClosed."""
+        return int(self._live().raw.ctypes.data)
+
+    @property
     def kv(self) -> torch.Tensor:
         """View [pages, layers, 2, page_size, kv_heads, head_dim], strided over pages, contiguous inside one."""
         return self._live().kv
@@ -131,10 +136,8 @@ class Segment:
             raw[page].fill(0)
 
     def require_pages(self, pages: Iterable[int]) -> None:
-        """Raise IndexError unless every page exists: a negative index would silently mean another tenant's page."""
-        for page in pages:
-            if not 0 <= page < self.layout.pages:
-                raise IndexError(f"page {page} of {self.layout.pages}")
+        """Raise IndexError unless every page exists."""
+        self.layout.require_pages(pages)
 
     def close(self) -> None:
         """Let go of the memory. It is never unmapped under a view that others still hold: it goes with the last."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,16 @@ class GGUFFile:
     def get(self, key: str, default: Any = None) -> Any:
         """The metadata under `key`, or `default`."""
         return self._values.get(key, default)
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """All metadata."""
+        return self._values
+
+    @property
+    def names(self) -> Iterable[str]:
+        """The names of all tensors."""
+        return self._tensors.keys()
 
     def has(self, name: str) -> bool:
         """Whether there is a tensor of that name."""

@@ -12,10 +12,17 @@ import torch
 from torch import Tensor
 
 from pagefence.engine.model.sampling_params import SamplingParams
+from pagefence.protocol.messages import Logprob
 
 
 class SamplingError(ValueError):
     """The logits are not finite: the computation that made them read something it should not have, or overflowed."""
+
+
+def draw(logits: Tensor, params: SamplingParams, position: int) -> tuple[int, tuple[Logprob, ...]]:
+    """The token for `position` and, if `params` asks, its log-probability. Arguments and errors as for `sample`."""
+    token = sample(logits, params, position)
+    return token, () if params.logprobs is None else (Logprob(*logprobs(logits, token, params.logprobs)),)
 
 
 def sample(logits: Tensor, params: SamplingParams, position: int) -> int:

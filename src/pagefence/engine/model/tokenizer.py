@@ -11,10 +11,11 @@ import codecs
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as Backend
 
 from pagefence.engine.model.chat import ChatTemplate, Shield
@@ -23,17 +24,46 @@ from pagefence.models import ModelError
 
 _CONTROL, _USER_DEFINED = 3, 4  # llama.cpp's token types
 
-# llama.cpp's names of pre-tokenizers -> whether every digit is a piece of its own.
-_PRE_TOKENIZERS = {"smollm": True, "gpt-2": False}
+# GPT-4's pieces, but for how many digits go together.
+_GPT4 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,DIGITS}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _PreTokenizer:
+    """What the name of a pre-tokenizer in a GGUF file stands for."""
+
+    pieces: str | None = None  # a text's pieces, which no token crosses, as a regular expression; None: GPT-2's
+    single_digits: bool = False  # every digit is cut off before that
+    composed: bool = False  # a text is brought to Unicode's NFC first: llama.cpp leaves that out, the original does not
+    whole: bool = False  # a piece that is a token is that token, whatever the merges would make of it
+    adds_bos: bool = False  # where the file does not say
+
+
+_LLAMA3 = _PreTokenizer(_GPT4.replace("DIGITS", "3"), whole=True, adds_bos=True)
+_GLM4 = _PreTokenizer(_GPT4.replace("DIGITS", "3"))
+_PRE_TOKENIZERS = {
+    "gpt-2": _PreTokenizer(),
+    "smollm": _PreTokenizer(single_digits=True),
+    "qwen2": _PreTokenizer(_GPT4.replace("DIGITS", "1"), composed=True),
+    "llama-bpe": _LLAMA3,
+    "llama3": _LLAMA3,
+    "llama-v3": _LLAMA3,
+    "glm4": _GLM4,
+    "chatglm-bpe": _GLM4,
+}
 
 
 class Tokenizer:
     """A vocabulary with its chat template. Safe to share between threads: nothing changes after `load`.
 
-    `control` maps the text of each control token to its id; `vocab` is the number of ids that can be decoded.
+    `control` maps the text of each control token to its id; `vocab` is the number of ids that can be decoded. A model
+    may have more ids than its vocabulary has tokens (`ids`, padded for speed): those stand for no text.
     """
 
-    def __init__(self, backend: Backend, template: ChatTemplate | None) -> None:
+    def __init__(self, backend: Backend, template: ChatTemplate | None, ids: int = 0) -> None:
         self._backend = backend
         self._backend.encode_special_tokens = True  # "special tokens in a text are text": see `encode`
         self._template = template
@@ -41,6 +71,7 @@ class Tokenizer:
         self.control: Mapping[str, int] = {token.content: i for i, token in added.items() if token.special}
         self._control_ids = frozenset(self.control.values())
         self._bytes = _token_bytes(backend, added)
+        self._bytes += [b""] * (ids - len(self._bytes))
         self._prefix: list[int] = backend.encode("", add_special_tokens=True).ids
         longest_first = sorted(self.control, key=len, reverse=True)
         self._splitter = re.compile("(" + "|".join(map(re.escape, longest_first)) + ")") if longest_first else None
@@ -49,7 +80,7 @@ class Tokenizer:
     def load(cls, path: Path) -> Tokenizer:
         """From a GGUF file, or from the `tokenizer.json` of a Hugging Face folder. Raises ModelError."""
         if path.is_dir():
-            return cls(_backend_from_folder(path), ChatTemplate.from_folder(path))
+            return cls(_backend_from_folder(path), ChatTemplate.from_folder(path), _ids_of_folder(path))
         file = GGUFFile(path)
         return cls(_backend_from_gguf(file), ChatTemplate.from_gguf(file))
 
@@ -139,23 +170,32 @@ class IncrementalDecoder:
 def _backend_from_gguf(file: GGUFFile) -> Backend:
     if (kind := file["tokenizer.ggml.model"]) != "gpt2":
         raise ModelError(f"{file.path}: a {kind!r} vocabulary is not supported, only byte-level BPE (gpt2) is.")
-    if (pre := file.get("tokenizer.ggml.pre", "gpt-2")) not in _PRE_TOKENIZERS:
+    name = file.get("tokenizer.ggml.pre")  # an old file without one would be guesswork
+    if (pre := _PRE_TOKENIZERS.get(name)) is None:
         known = ", ".join(_PRE_TOKENIZERS)
         raise ModelError(
-            f"{file.path}: pre-tokenizer {pre!r} is not supported in a GGUF file (only {known}). "
+            f"{file.path}: pre-tokenizer {name!r} is not supported in a GGUF file (only {known}). "
             "Give the model as a Hugging Face folder: there tokenizer.json says it all."
         )
+    if file.get("tokenizer.ggml.add_eos_token", False):
+        raise ModelError(f"{file.path}: a prompt that ends with an EOS token (add_eos_token) is not supported.")
     tokens, kinds = file["tokenizer.ggml.tokens"], file["tokenizer.ggml.token_type"]
     merges = [tuple(merge.split(" ", 1)) for merge in file["tokenizer.ggml.merges"]]
-    backend = Backend(models.BPE({token: i for i, token in enumerate(tokens)}, merges))
-    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
-    digits = pre_tokenizers.Digits(individual_digits=True)
-    backend.pre_tokenizer = pre_tokenizers.Sequence([digits, byte_level]) if _PRE_TOKENIZERS[pre] else byte_level
+    backend = Backend(models.BPE({token: i for i, token in enumerate(tokens)}, merges, ignore_merges=pre.whole))
+    if pre.composed:
+        backend.normalizer = normalizers.NFC()
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            *([pre_tokenizers.Digits(individual_digits=True)] if pre.single_digits else []),
+            *([pre_tokenizers.Split(Regex(pre.pieces), "isolated")] if pre.pieces else []),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=pre.pieces is None),
+        ]
+    )
     backend.decoder = decoders.ByteLevel()
     backend.add_special_tokens([_added(t, True) for t, kind in zip(tokens, kinds, strict=True) if kind == _CONTROL])
     backend.add_tokens([_added(t, False) for t, kind in zip(tokens, kinds, strict=True) if kind == _USER_DEFINED])
     bos = file.get("tokenizer.ggml.bos_token_id")
-    if file.get("tokenizer.ggml.add_bos_token", False) and bos is not None:
+    if file.get("tokenizer.ggml.add_bos_token", pre.adds_bos) and bos is not None:
         backend.post_processor = processors.TemplateProcessing(
             single=f"{tokens[bos]}:0 $A:0", special_tokens=[(tokens[bos], bos)]
         )
@@ -175,6 +215,14 @@ def _backend_from_folder(folder: Path) -> Backend:
     if not _is_byte_level(json.loads(path.read_text(encoding="utf-8")).get("decoder")):
         raise ModelError(f"{path}: this vocabulary is not supported, only byte-level BPE is.")
     return backend
+
+
+def _ids_of_folder(folder: Path) -> int:
+    path = folder / "config.json"
+    try:
+        return int(json.loads(path.read_text(encoding="utf-8")).get("vocab_size", 0)) if path.is_file() else 0
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise ModelError(f"cannot read {path}: {error}.") from error
 
 
 def _is_byte_level(decoder: Any) -> bool:

@@ -24,7 +24,7 @@ def to_the_next_of_the_channel(s: RouterState, m: Tokens) -> Step:
     request = s.requests[min(users)]
     begin = () if request.phase is Phase.COMMITTED else (Begin(request.submit.ticket, m.room),)
     s = replace(s, requests=s.requests.set(min(users), replace(request, phase=Phase.COMMITTED)))
-    return s, (*begin, Emit(request.submit.ticket, m.token_ids))
+    return s, (*begin, Emit(request.submit.ticket, m.token_ids, m.logprobs))
 
 
 FAULT = Fault(

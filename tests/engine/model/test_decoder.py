@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from pagefence.engine.model.config import Dtype, ModelConfig, kv_bytes_per_token
-from pagefence.engine.model.llama import Llama, Span
+from pagefence.engine.model.decoder import Decoder, Span
 from pagefence.engine.model.tokenizer import Tokenizer
 
 from .conftest import SaveTiny
@@ -44,7 +44,7 @@ def expected(reference: Any, tokens: list[int]) -> Tensor:
     return expected_all(reference, tokens)[-1]
 
 
-def test_one_chunk(tiny: tuple[Llama, Any]) -> None:
+def test_one_chunk(tiny: tuple[Decoder, Any]) -> None:
     model, reference = tiny
     logits = model.forward([Span(table(41, 20), 0, PROMPT)], store(model.config, 20))
     assert logits.dtype == torch.float32
@@ -52,7 +52,7 @@ def test_one_chunk(tiny: tuple[Llama, Any]) -> None:
 
 
 @pytest.mark.parametrize("chunk", [1, 3, PAGE, 7, 16])
-def test_chunks_through_shuffled_pages(tiny: tuple[Llama, Any], chunk: int) -> None:
+def test_chunks_through_shuffled_pages(tiny: tuple[Decoder, Any], chunk: int) -> None:
     model, reference = tiny
     kv, pages = store(model.config, 30), table(41, 30, seed=chunk)
     whole = expected_all(reference, PROMPT)
@@ -61,7 +61,7 @@ def test_chunks_through_shuffled_pages(tiny: tuple[Llama, Any], chunk: int) -> N
         torch.testing.assert_close(logits[0], whole[min(start + chunk, 41) - 1], rtol=CLOSE, atol=CLOSE)
 
 
-def test_mixed_batch_equals_each_alone(tiny: tuple[Llama, Any]) -> None:
+def test_mixed_batch_equals_each_alone(tiny: tuple[Decoder, Any]) -> None:
     """A fresh prompt, a later chunk and two decoding sequences in one pass, with pages of all dealt from one pack."""
     model, reference = tiny
     kv, pack = store(model.config, 60), random.Random(3).sample(range(60), 60)
@@ -75,7 +75,7 @@ def test_mixed_batch_equals_each_alone(tiny: tuple[Llama, Any]) -> None:
         torch.testing.assert_close(logits[n], expected(reference, sequences[n]), rtol=CLOSE, atol=CLOSE)
 
 
-def test_nothing_outside_the_page_table_is_read(tiny: tuple[Llama, Any]) -> None:
+def test_nothing_outside_the_page_table_is_read(tiny: tuple[Decoder, Any]) -> None:
     """The same bits come out whatever strangers left: other pages, later slots of its own last page, later pages."""
     model, _ = tiny
     seen = []
@@ -92,7 +92,7 @@ def test_nothing_outside_the_page_table_is_read(tiny: tuple[Llama, Any]) -> None
     assert all(torch.equal(seen[0], other) for other in seen[1:])
 
 
-def test_a_wrong_page_table_shows_a_stranger(tiny: tuple[Llama, Any]) -> None:
+def test_a_wrong_page_table_shows_a_stranger(tiny: tuple[Decoder, Any]) -> None:
     """The counterpart: what the incident did is possible here, so the tests above would notice."""
     model, _ = tiny
     kv = store(model.config, 16)
@@ -103,7 +103,7 @@ def test_a_wrong_page_table_shows_a_stranger(tiny: tuple[Llama, Any]) -> None:
     assert (own - foreign).abs().max() > 100 * CLOSE
 
 
-def test_a_poisoned_page_in_the_table_shows(tiny: tuple[Llama, Any]) -> None:
+def test_a_poisoned_page_in_the_table_shows(tiny: tuple[Decoder, Any]) -> None:
     model, _ = tiny
     kv = store(model.config, 8)
     assert model.forward([Span([3], 3, [5])], kv).isnan().all()
@@ -128,7 +128,7 @@ def test_a_poisoned_page_in_the_table_shows(tiny: tuple[Llama, Any]) -> None:
 )
 def test_other_shapes(save_tiny: SaveTiny, changes: dict[str, Any]) -> None:
     folder, reference = save_tiny(**changes)
-    model = Llama.load(folder)
+    model = Decoder.load(folder)
     kv, pages = store(model.config, 20), table(41, 20)
     model.forward([Span(pages, 0, PROMPT[:20])], kv)
     logits = model.forward([Span(pages, 20, PROMPT[20:])], kv)
@@ -138,14 +138,14 @@ def test_other_shapes(save_tiny: SaveTiny, changes: dict[str, Any]) -> None:
 def test_bfloat16(save_tiny: SaveTiny) -> None:
     """Rounded where transformers rounds. What remains is the order of summation in a product: a few steps of 8 bits."""
     folder, reference = save_tiny(initializer_range=0.1)
-    model = Llama.load(folder, "bfloat16")
+    model = Decoder.load(folder, "bfloat16")
     assert model.dtype == torch.bfloat16
     logits = model.forward([Span(table(41, 20), 0, PROMPT)], store(model.config, 20, torch.bfloat16))
     rounded = expected(reference.to(torch.bfloat16), PROMPT)
     torch.testing.assert_close(logits[0], rounded, rtol=0.03, atol=0.03)
 
 
-def test_a_span_that_does_not_fit_writes_nothing(tiny: tuple[Llama, Any]) -> None:
+def test_a_span_that_does_not_fit_writes_nothing(tiny: tuple[Decoder, Any]) -> None:
     model, _ = tiny
     kv = store(model.config, 8, fill=0.0)
     fine = Span([0], 0, [1, 2])
@@ -170,11 +170,11 @@ def test_a_span_that_does_not_fit_writes_nothing(tiny: tuple[Llama, Any]) -> Non
     assert not kv.any()
 
 
-def test_kv_bytes(smollm: Llama) -> None:
+def test_kv_bytes(smollm: Decoder) -> None:
     assert kv_bytes_per_token(smollm.config, "float32") == 2 * kv_bytes_per_token(smollm.config, "bfloat16") == 46_080
 
 
-def test_embedded_model(smollm: Llama, tokenizer: Tokenizer) -> None:
+def test_embedded_model(smollm: Decoder, tokenizer: Tokenizer) -> None:
     """Numbers from transformers 5.24 with the weights it dequantises itself, in float32."""
     prompt = tokenizer.encode("The capital of France is")
     logits = smollm.forward([Span([3, 1], 0, prompt)], store(smollm.config, 4))
@@ -191,7 +191,7 @@ def test_embedded_model_against_transformers(gguf_path: Path, tokenizer: Tokeniz
     from transformers import AutoConfig, LlamaForCausalLM
     from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
-    model, prompt = Llama.load(gguf_path, dtype), tokenizer.encode("The capital of France is")
+    model, prompt = Decoder.load(gguf_path, dtype), tokenizer.encode("The capital of France is")
     reference = LlamaForCausalLM(AutoConfig.from_pretrained(gguf_path.parent, gguf_file=gguf_path.name))
     theirs = load_gguf_checkpoint(str(gguf_path), return_tensors=True, model_to_load=reference)["tensors"]
     reference.load_state_dict(theirs, strict=False)
@@ -205,7 +205,7 @@ def test_embedded_model_against_transformers(gguf_path: Path, tokenizer: Tokeniz
     assert greedy(model, prompt, 12) == continuation.tolist()
 
 
-def greedy(model: Llama, prompt: list[int], count: int) -> list[int]:
+def greedy(model: Decoder, prompt: list[int], count: int) -> list[int]:
     kv, pages = store(model.config, 64, model.dtype), table(len(prompt) + count, 64)
     tokens, start, out = prompt, 0, list[int]()
     for _ in range(count):

@@ -1,4 +1,4 @@
-"""The forward pass of a Llama-family model over a paged KV store.
+"""The forward pass over a paged KV store: one decoder for all models, told apart by `ModelConfig` and `LayerWeights`.
 
 The store belongs to the caller: `kv[page, layer, 0 keys | 1 values, slot, kv_head, channel]`, of the model's dtype.
 Pages may lie apart in memory (dimension 0 may have any stride). Keys are stored after the rotary embedding.
@@ -19,8 +19,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pagefence.engine.model.config import Dtype, ModelConfig
-from pagefence.engine.model.weights import LayerWeights, Weights, load_weights
+from pagefence.engine.model.config import Dtype, ModelConfig, MoE
+from pagefence.engine.model.weights import Experts, LayerWeights, Weights, load_weights
 
 _DTYPES: dict[Dtype, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -57,12 +57,12 @@ class _Read:
 class _Batch:
     page: Tensor  # [tokens] page of each new token
     slot: Tensor  # [tokens] slot in that page
-    cos: Tensor  # [tokens, 1, head_dim / 2]
+    cos: Tensor  # [tokens, 1, rotary_dim / 2]
     sin: Tensor
     reads: tuple[_Read, ...]
 
 
-class Llama:
+class Decoder:
     """A model in memory. `forward` keeps no state: all of it lies in the caller's pages."""
 
     def __init__(self, config: ModelConfig, weights: Weights) -> None:
@@ -73,7 +73,7 @@ class Llama:
         self._cos, self._sin = _rope_table(config, self.dtype, self.device)
 
     @classmethod
-    def load(cls, path: Path, dtype: Dtype = "float32", device: str = "cpu") -> Llama:
+    def load(cls, path: Path, dtype: Dtype = "float32", device: str = "cpu") -> Decoder:
         """From a GGUF file or a Hugging Face folder. Raises ModelError."""
         return cls(*load_weights(path, _DTYPES[dtype], device))
 
@@ -81,9 +81,9 @@ class Llama:
     def forward(self, spans: Sequence[Span], kv: Tensor) -> Tensor:
         """Write the spans' keys and values into their pages; logits [len(spans), vocab] float32 after each one's last.
 
-        A span's logits do not depend on its neighbours beyond float rounding. Raises ValueError for a span that its
-        pages or the model's context cannot hold, for a token or page that does not exist, and for a wrong store; then
-        nothing was written.
+        A span's logits do not depend on its neighbours beyond float rounding (which, in a mixture of experts, decides
+        between two experts that score the same). Raises ValueError for a span that its pages or the model's context
+        cannot hold, for a token or page that does not exist, and for a wrong store; then nothing was written.
         """
         self._check(spans, kv)
         batch = self._plan(spans, kv.shape[3])
@@ -98,23 +98,24 @@ class Llama:
         return torch.mm(self.weights.head, last.t()).t().float().contiguous()
 
     def _attention(self, layer: LayerWeights, hidden: Tensor, kv: Tensor, batch: _Batch) -> Tensor:
-        config = self.config
-        qkv = F.linear(_rms_norm(hidden, layer.attn_norm, config.norm_eps), layer.qkv)
-        heads = qkv.view(len(hidden), -1, config.head_dim)
+        config, normed = self.config, _rms_norm(hidden, layer.attn_norm, self.config.norm_eps)
+        heads = F.linear(normed, layer.qkv, layer.qkv_bias).view(len(hidden), -1, config.head_dim)
         turned = config.heads + config.kv_heads  # queries and keys are turned, values are not
-        rotated = _rotate(heads[:, :turned], batch.cos, batch.sin)
+        rotated = _rotate(_rms_norm(heads[:, :turned], layer.qk_norm, config.norm_eps), batch.cos, batch.sin)
         queries, keys = rotated[:, : config.heads], rotated[:, config.heads :]
         # [pages, slots, 2, kv_heads, head_dim]: one write for keys and values
         kv.transpose(1, 2)[batch.page, batch.slot] = torch.stack([keys, heads[:, turned:]], 1)
         out = queries.new_empty(queries.shape)
         for read in batch.reads:
             out[read.rows] = _attend(queries[read.rows], kv, read)
-        return F.linear(out.view(len(hidden), -1), layer.out)
+        return _rms_norm(F.linear(out.view(len(hidden), -1), layer.out), layer.attn_post_norm, config.norm_eps)
 
     def _mlp(self, layer: LayerWeights, hidden: Tensor) -> Tensor:
-        gate_up = F.linear(_rms_norm(hidden, layer.mlp_norm, self.config.norm_eps), layer.gate_up)
-        gate, up = gate_up.chunk(2, -1)
-        return F.linear(F.silu(gate) * up, layer.down)
+        normed = _rms_norm(hidden, layer.mlp_norm, self.config.norm_eps)
+        out = _swiglu(normed, layer.gate_up, layer.down)
+        if layer.experts is not None and self.config.moe is not None:
+            out = _mixture(self.config.moe, layer.experts, normed) + out
+        return _rms_norm(out, layer.mlp_post_norm, self.config.norm_eps)
 
     def _plan(self, spans: Sequence[Span], page_size: int) -> _Batch:
         """What all layers share: where tokens go, how far queries see, by how much they turn."""
@@ -171,21 +172,57 @@ def _attend(queries: Tensor, kv: Tensor, read: _Read) -> Tensor:
     return out[0].transpose(0, 1)
 
 
-def _rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """Normalised in float32 and rounded before the weight, as Hugging Face does."""
+def _mixture(moe: MoE, experts: Experts, x: Tensor) -> Tensor:
+    """Each token of x [tokens, hidden] through its own experts, weighed and added up; the same shape.
+
+    A token's experts are added in their order, whoever else is in the batch.
+    """
+    chosen, shares = _route(moe, experts, x)
+    out = torch.zeros_like(x)
+    for expert in sorted(set(chosen.flatten().tolist())):
+        rows, column = (chosen == expert).nonzero(as_tuple=True)
+        given = _swiglu(x[rows], experts.gate_up[expert], experts.down[expert])
+        out[rows] += (given * shares[rows, column, None]).to(x.dtype)
+    return out
+
+
+def _route(moe: MoE, experts: Experts, x: Tensor) -> tuple[Tensor, Tensor]:
+    """The experts of each token of x [tokens, hidden] and their shares: int64 and float32, [tokens, moe.used]."""
+    scores = F.linear(x.float(), experts.router).sigmoid()
+    ranks = (scores + experts.bias).view(len(x), moe.groups, -1)  # [tokens, groups, experts of a group]
+    best = ranks.topk(2).values.sum(-1).topk(moe.groups_used).indices
+    outside = torch.ones_like(ranks[..., 0], dtype=torch.bool).scatter(1, best, False)
+    chosen = ranks.masked_fill(outside[..., None], float("-inf")).flatten(1).topk(moe.used).indices
+    shares = scores.gather(1, chosen)
+    if moe.normalised:
+        shares = shares / (shares.sum(-1, keepdim=True) + 1e-20)
+    return chosen, shares * moe.scale
+
+
+def _swiglu(x: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
+    """x [tokens, hidden], gate_up [2 * mlp, hidden], down [hidden, mlp]; [tokens, hidden]."""
+    gate, up = F.linear(x, gate_up).chunk(2, -1)
+    return F.linear(F.silu(gate) * up, down)
+
+
+def _rms_norm(x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
+    """Normalised in float32 and rounded before the weight, as Hugging Face does. None: a norm the model lacks."""
+    if weight is None:
+        return x
     wide = x.float()
     return weight * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)).to(x.dtype)
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn each pair (i, i + head_dim / 2) of x [tokens, heads, head_dim] by its position's angle."""
-    first, second = x.chunk(2, -1)
-    return torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
+    """Turn each pair (i, i + rotary_dim / 2) of x [tokens, heads, head_dim] by its position's angle."""
+    half = cos.shape[-1]
+    first, second, rest = x.tensor_split((half, 2 * half), -1)
+    return torch.cat([first * cos - second * sin, second * cos + first * sin, rest], -1)
 
 
 def _rope_table(config: ModelConfig, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Cosines and sines [context, head_dim / 2], computed in float32 and then rounded to `dtype`."""
-    exponents = torch.arange(0, config.head_dim, 2, dtype=torch.float32) / config.head_dim
+    """Cosines and sines [context, rotary_dim / 2], computed in float32 and then rounded to `dtype`."""
+    exponents = torch.arange(0, config.rotary_dim, 2, dtype=torch.float32) / config.rotary_dim
     frequencies = 1.0 / config.rope_theta**exponents
     if config.rope_factors is not None:
         frequencies = frequencies / torch.tensor(config.rope_factors)

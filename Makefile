@@ -37,7 +37,7 @@ test-mooncake: setup ## the second way between prefill and decode; installs Moon
 mutation: setup ## break pool/ and protocol/ in 2,000 ways and see that a test notices; goes on where it was stopped
 	@nice -n 19 $(BIN)/python -m tests.mutation $(ARGS)
 
-explore: setup ## search the protocol in every short world, about a minute
+explore: setup ## search the protocol in every short world, under a minute
 	@$(BIN)/pagefence explore $(ARGS)
 
 lint: $(READY) ## ruff and mypy

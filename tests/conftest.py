@@ -1,4 +1,4 @@
-"""Two processes share the suite: one has the real fleets, but for those of several workers, which the other one has."""
+"""Two processes share the suite: one has the real fleets, so that no two of them want the cores at once."""
 
 from __future__ import annotations
 
@@ -12,15 +12,13 @@ import pytest
 from tests.namespaces import two_hosts
 
 FLEETS = Path(__file__).parent / "e2e"
-ELSEWHERE = FLEETS / "test_many_workers.py"
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests of real fleets stay together, in order; every other file is a group of its own."""
     for item in items:
-        together = FLEETS in item.path.parents and item.path != ELSEWHERE
-        group = "fleets" if together else str(item.path)
+        group = "fleets" if FLEETS in item.path.parents else str(item.path)
         item.add_marker(pytest.mark.xdist_group(group))
 
 

@@ -14,6 +14,8 @@ import pytest
 from pagefence.sim.correspondence import check_recordings, describe
 from tests.e2e.fleets import Fleet, complete, serving
 
+pytestmark = pytest.mark.slow  # two fleets, five workers: more than a minute of two cores
+
 FLAGS = ("--context", "256", "--kv-pool-tokens", "1024", "--page-size", "16", "--chunk-tokens", "32",
          "--dtype", "float32")  # fmt: skip
 TWO_BY_TWO = ("--prefill-workers", "2", "--decode-workers", "2", "--max-in-flight", "8")

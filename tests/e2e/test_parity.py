@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import httpx
 import pytest
@@ -86,6 +87,15 @@ def test_twenty_prompts_alone_and_in_a_batch_of_eight(long_fleet: Fleet, dtype: 
         ties, wrong = differences(ours(long_fleet, prompts, at_once), wanted, epsilon)
         print(f"{dtype}, {at_once} at once: {len(prompts) - ties - len(wrong)} identical, {ties} differ at a tie")
         assert not wrong
+
+
+@pytest.mark.slow
+def test_in_quantised_mode_too_a_token_does_not_depend_on_the_batch(tmp_path: Path) -> None:
+    with serving(tmp_path, "--context", "512", "--mode", "quantised") as fleet:
+        assert {info["mode"] for info in fleet.workers().values()} == {"quantised"}
+        with fleet.client() as client:
+            prompts = prompts_of(client, (5, 17, 33, 64, 65, 90, 128, 200))
+        assert ours(fleet, prompts, 1, 32) == ours(fleet, prompts, 8, 32)
 
 
 @pytest.mark.slow

@@ -17,14 +17,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     `..._pool_tokens` cap a worker's pool; without them it is what memory leaves, up to a full batch. `..._port`: of the
     first worker of that role, the others have those after it; 0 is a free one for each. `limit` is a declared limit
     below the context, enforced by the router (I8). `shutdown_s`: how long requests in flight may take once the fleet is
-    told to end. `record`: a folder for recordings of every machine; they hold prompts. `transfer_host`: where prefill
-    reaches decode's memory when `transfer` is not shared memory.
+    told to end. `mode`: quantised has decode multiply by a file's 4- and 8-bit weights as they are; prefill dequantises
+    them in either mode. `record`: a folder for recordings of every machine; they hold prompts. `transfer_host`: where
+    prefill reaches decode's memory when `transfer` is not shared memory.
     """
 
     model: str
     model_name: str
     prefill_workers: int = 1
     decode_workers: int = 1
+    mode: Literal["exact", "quantised"] = "exact"
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     context: int = 2048
     page_size: int = 64

@@ -69,7 +69,9 @@ def run(orders: WorkerOrders, decisions: Decisions) -> None:
     cores = Cores(Path(orders.run_dir), orders.seat, settings.workers, settings.threads, torch.set_num_threads)
     cores.work()
     dtype = choose_dtype(settings.dtype)
-    model = Decoder.load(Path(settings.model), dtype)
+    # By role, never by batch size: what switched with the batch would change tokens with it.
+    quantised = settings.mode == "quantised" and orders.role == "decode"
+    model = Decoder.load(Path(settings.model), dtype, quantised=quantised)
     if settings.longest > model.config.context:
         message = f"{settings.model_name} holds {model.config.context} tokens, --context asks for {settings.longest}"
         raise ModelError(f"{message}: lower --context, or declare --limit {model.config.context}.")
@@ -143,6 +145,7 @@ class _Face:
             "prefix_cache": settings.prefix_cache and self.orders.role == "prefill",
             "context_length": settings.longest,
             "kv_bytes_per_token": self.segment.layout.token_bytes,
+            "mode": settings.mode,
             "dtype": self.segment.layout.dtype,
             "worker": me.name,
             "epoch": me.epoch,

@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pagefence.engine.model.config import Dtype, ModelConfig, MoE
+from pagefence.engine.model.quantised import Matrix, product
 from pagefence.engine.model.weights import Experts, LayerWeights, Weights, load_weights
 
 _DTYPES: dict[Dtype, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -73,9 +74,9 @@ class Decoder:
         self._cos, self._sin = _rope_table(config, self.dtype, self.device)
 
     @classmethod
-    def load(cls, path: Path, dtype: Dtype = "float32", device: str = "cpu") -> Decoder:
-        """From a GGUF file or a Hugging Face folder. Raises ModelError."""
-        return cls(*load_weights(path, _DTYPES[dtype], device))
+    def load(cls, path: Path, dtype: Dtype = "float32", device: str = "cpu", quantised: bool = False) -> Decoder:
+        """From a GGUF file or a Hugging Face folder; `quantised` as in `load_weights`. Raises ModelError."""
+        return cls(*load_weights(path, _DTYPES[dtype], device, quantised))
 
     @torch.inference_mode()
     def forward(self, spans: Sequence[Span], kv: Tensor) -> Tensor:
@@ -94,12 +95,15 @@ class Decoder:
             hidden = hidden + self._mlp(layer, hidden)
         last = hidden[[read.rows.stop - 1 for read in batch.reads]]
         last = _rms_norm(last, self.weights.norm, self.config.norm_eps)
+        head = self.weights.head
+        if not isinstance(head, Tensor):
+            return product(last, head).float()
         # This way round because a CPU is up to 1.6 times as fast with the large matrix on the left and few rows.
-        return torch.mm(self.weights.head, last.t()).t().float().contiguous()
+        return torch.mm(head, last.t()).t().float().contiguous()
 
     def _attention(self, layer: LayerWeights, hidden: Tensor, kv: Tensor, batch: _Batch) -> Tensor:
         config, normed = self.config, _rms_norm(hidden, layer.attn_norm, self.config.norm_eps)
-        heads = F.linear(normed, layer.qkv, layer.qkv_bias).view(len(hidden), -1, config.head_dim)
+        heads = product(normed, layer.qkv, layer.qkv_bias).view(len(hidden), -1, config.head_dim)
         turned = config.heads + config.kv_heads  # queries and keys are turned, values are not
         rotated = _rotate(_rms_norm(heads[:, :turned], layer.qk_norm, config.norm_eps), batch.cos, batch.sin)
         queries, keys = rotated[:, : config.heads], rotated[:, config.heads :]
@@ -108,7 +112,7 @@ class Decoder:
         out = queries.new_empty(queries.shape)
         for read in batch.reads:
             out[read.rows] = _attend(queries[read.rows], kv, read)
-        return _rms_norm(F.linear(out.view(len(hidden), -1), layer.out), layer.attn_post_norm, config.norm_eps)
+        return _rms_norm(product(out.view(len(hidden), -1), layer.out), layer.attn_post_norm, config.norm_eps)
 
     def _mlp(self, layer: LayerWeights, hidden: Tensor) -> Tensor:
         normed = _rms_norm(hidden, layer.mlp_norm, self.config.norm_eps)
@@ -199,10 +203,10 @@ def _route(moe: MoE, experts: Experts, x: Tensor) -> tuple[Tensor, Tensor]:
     return chosen, shares * moe.scale
 
 
-def _swiglu(x: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
+def _swiglu(x: Tensor, gate_up: Matrix, down: Matrix) -> Tensor:
     """x [tokens, hidden], gate_up [2 * mlp, hidden], down [hidden, mlp]; [tokens, hidden]."""
-    gate, up = F.linear(x, gate_up).chunk(2, -1)
-    return F.linear(F.silu(gate) * up, down)
+    gate, up = product(x, gate_up).chunk(2, -1)
+    return product(F.silu(gate) * up, down)
 
 
 def _rms_norm(x: Tensor, weight: Tensor | None, eps: float) -> Tensor:

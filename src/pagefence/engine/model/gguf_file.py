@@ -82,9 +82,7 @@ class GGUFFile:
 
     def tensor(self, name: str) -> Floats:
         """A tensor as float32, in the order that torch uses: a matrix is [out, in]. Raises ModelError."""
-        if name not in self._tensors:
-            raise ModelError(f"{self.path} has no tensor {name!r}.")
-        tensor = self._tensors[name]
+        tensor = self._find(name)
         kind, shape = tensor.tensor_type, tuple(reversed(tensor.shape.tolist()))
         data = tensor.data
         if kind not in (GGMLQuantizationType.F32, GGMLQuantizationType.F16):
@@ -94,6 +92,16 @@ class GGUFFile:
         except NotImplementedError as error:
             raise ModelError(f"{self.path}: tensor {name!r} has type {kind.name}, which is not supported.") from error
         return values
+
+    def raw(self, name: str) -> tuple[npt.NDArray[Any], GGMLQuantizationType]:
+        """A tensor as it lies in the file, and its type: of a quantised matrix, the bytes of each row. ModelError."""
+        tensor = self._find(name)
+        return tensor.data, tensor.tensor_type
+
+    def _find(self, name: str) -> Any:
+        if name not in self._tensors:
+            raise ModelError(f"{self.path} has no tensor {name!r}.")
+        return self._tensors[name]
 
 
 def _groups(size: int, shape: tuple[int, ...]) -> int:

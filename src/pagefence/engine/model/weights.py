@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from gguf import MODEL_ARCH, MODEL_ARCH_NAMES, get_tensor_name_map
@@ -21,9 +21,12 @@ from torch import Tensor
 
 from pagefence.engine.model.config import ModelConfig, MoE, config_from_folder, config_from_gguf
 from pagefence.engine.model.gguf_file import GGUFFile
+from pagefence.engine.model.quantised import Blocks, Matrix, Packed, blocks_of, pack
 from pagefence.models import ModelError
 
 Read = Callable[[str], Tensor]
+ReadBlocks = Callable[[str], Blocks | None]
+_Rows = TypeVar("_Rows", Tensor, Blocks | None)
 
 # Where the two channels of a rotary pair lie side by side. For Llama, llama.cpp's converter moves them there.
 _SIDE_BY_SIDE_IN_GGUF = frozenset({"llama", "glm4"})
@@ -53,35 +56,44 @@ class LayerWeights:
     """
 
     attn_norm: Tensor  # [hidden]
-    qkv: Tensor  # [(heads + 2 * kv_heads) * head_dim, hidden]
+    qkv: Matrix  # [(heads + 2 * kv_heads) * head_dim, hidden]
     qkv_bias: Tensor | None  # [(heads + 2 * kv_heads) * head_dim]
     qk_norm: Tensor | None  # [heads + kv_heads, head_dim]: the query norm for each head, then the key norm for each
-    out: Tensor  # [hidden, heads * head_dim]
+    out: Matrix  # [hidden, heads * head_dim]
     attn_post_norm: Tensor | None  # [hidden]
     mlp_norm: Tensor  # [hidden]
-    gate_up: Tensor  # [2 * mlp, hidden]
-    down: Tensor  # [hidden, mlp]
+    gate_up: Matrix  # [2 * mlp, hidden]
+    down: Matrix  # [hidden, mlp]
     mlp_post_norm: Tensor | None  # [hidden]
     experts: Experts | None
+
+    @property
+    def matrices(self) -> tuple[Matrix, ...]:
+        """All but those of the experts."""
+        return self.qkv, self.out, self.gate_up, self.down
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """All weights of a model; `head` is `embedding` itself where they are tied."""
+    """All weights of a model; `head` is `embedding` itself where they are tied and not packed."""
 
     embedding: Tensor  # [vocab, hidden]
     layers: tuple[LayerWeights, ...]
     norm: Tensor  # [hidden]
-    head: Tensor  # [vocab, hidden]
+    head: Matrix  # [vocab, hidden]
 
 
-def load_weights(path: Path, dtype: torch.dtype, device: str = "cpu") -> tuple[ModelConfig, Weights]:
-    """Read a GGUF file or a Hugging Face folder.
+def load_weights(
+    path: Path, dtype: torch.dtype, device: str = "cpu", quantised: bool = False
+) -> tuple[ModelConfig, Weights]:
+    """Read a GGUF file or a Hugging Face folder; `quantised`: a file's matrices of 4 and 8 bits stay as they are.
 
     Raises ModelError for another architecture, a missing or misshapen tensor, one that the model would not use, a
-    truncated file.
+    truncated file, and a model of which nothing can stay quantised.
     """
     if path.is_dir():
+        if quantised:
+            raise ModelError(f"{path} is a folder, whose weights are not quantised: serve it in exact mode.")
         return _from_folder(path, dtype, device)
     file = GGUFFile(path)
     config = config_from_gguf(file)
@@ -91,8 +103,18 @@ def load_weights(path: Path, dtype: torch.dtype, device: str = "cpu") -> tuple[M
         # What needs no dequantising is a view of the mapped file: a file cut short later would kill the process.
         return torch.from_numpy(array if array.flags.writeable else array.copy())
 
-    halved = _halved(read, config) if config.architecture in _SIDE_BY_SIDE_IN_GGUF else read
-    return config, _assemble(path, config, file.names, halved, dtype, device)
+    def read_blocks(name: str) -> Blocks | None:
+        return blocks_of(*file.raw(name)) if quantised else None
+
+    if config.architecture in _SIDE_BY_SIDE_IN_GGUF:
+        weights = _assemble(
+            path, config, file.names, _halved(read, config), dtype, device, _halved(read_blocks, config)
+        )
+    else:
+        weights = _assemble(path, config, file.names, read, dtype, device, read_blocks)
+    if quantised and not any(isinstance(matrix, Packed) for layer in weights.layers for matrix in layer.matrices):
+        raise ModelError(f"{path} has no layer in Q4_0, Q4_1 or Q8_0, which quantised mode runs: use exact mode.")
+    return config, weights
 
 
 def _from_folder(folder: Path, dtype: torch.dtype, device: str) -> tuple[ModelConfig, Weights]:
@@ -149,23 +171,29 @@ def _gguf_names(folder: Path, config: ModelConfig, theirs: Iterable[str]) -> Ite
             raise ModelError(f"{folder}: tensor {name!r} is not supported.")
 
 
-def _halved(read: Read, config: ModelConfig) -> Read:
+def _halved(read: Callable[[str], _Rows], config: ModelConfig) -> Callable[[str], _Rows]:
     """`read` for files where a rotary pair is (2i, 2i + 1); here it is (i, i + rotary_dim / 2)."""
     heads_of = {"attn_q": config.heads, "attn_k": config.kv_heads}
 
-    def halved(name: str) -> Tensor:
-        tensor, heads = read(name), heads_of.get(name.split(".")[-2], 0)
-        if not heads or len(tensor) != heads * config.head_dim:  # the latter has an error of its own
-            return tensor
-        rows = tensor.view(heads, config.head_dim, *tensor.shape[1:])
-        turned, rest = rows[:, : config.rotary_dim], rows[:, config.rotary_dim :]
-        return torch.cat([turned[:, 0::2], turned[:, 1::2], rest], 1).view(tensor.shape)
+    def halved(name: str) -> _Rows:
+        rows, heads = read(name), heads_of.get(name.split(".")[-2], 0)
+        if rows is None or not heads or len(rows) != heads * config.head_dim:  # the latter has an error of its own
+            return rows
+        order = torch.arange(len(rows)).view(heads, config.head_dim)
+        turned, rest = order[:, : config.rotary_dim], order[:, config.rotary_dim :]
+        return rows[torch.cat([turned[:, 0::2], turned[:, 1::2], rest], 1).flatten()]
 
     return halved
 
 
 def _assemble(
-    path: Path, config: ModelConfig, names: Iterable[str], read: Read, dtype: torch.dtype, device: str
+    path: Path,
+    config: ModelConfig,
+    names: Iterable[str],
+    read: Read,
+    dtype: torch.dtype,
+    device: str,
+    read_blocks: ReadBlocks = lambda _: None,
 ) -> Weights:
     idle = {name for name in names if _block(name) < config.layers} - _IDLE
 
@@ -177,16 +205,22 @@ def _assemble(
             raise ModelError(f"{path}: tensor {name!r} has shape {tuple(tensor.shape)}, expected {shape}.")
         return tensor.to(device=device, dtype=dtype)
 
+    def matrix(columns: int, *parts: tuple[str, int]) -> Matrix:
+        """Parts (name, rows) on top of each other, as the file quantised them where `read_blocks` says so."""
+        dense = [get(name, rows, columns) for name, rows in parts]
+        packed = pack([read_blocks(f"{name}.weight") for name, _ in parts])
+        return torch.cat(dense) if packed is None else packed
+
     def layer(index: int) -> LayerWeights:
         block = f"blk.{index}"
         moe = config.moe if config.moe is not None and index >= config.moe.dense_layers else None
         post = config.sandwich_norms
         return LayerWeights(
             attn_norm=get(f"{block}.attn_norm", hidden),
-            qkv=torch.cat([get(f"{block}.attn_{kind}", rows, hidden) for kind, rows in projections]),
+            qkv=matrix(hidden, *((f"{block}.attn_{kind}", rows) for kind, rows in projections)),
             qkv_bias=bias(block) if config.qkv_bias else None,
             qk_norm=qk_norm(block) if config.qk_norm else None,
-            out=get(f"{block}.attn_output", hidden, queries),
+            out=matrix(queries, (f"{block}.attn_output", hidden)),
             attn_post_norm=get(f"{block}.post_attention_norm", hidden) if post else None,
             # The same norm under two names: with GLM's experts, GGUF calls it by its place, as Hugging Face does.
             mlp_norm=get(f"{block}.{'ffn_norm' if config.moe is None else 'post_attention_norm'}", hidden),
@@ -202,14 +236,14 @@ def _assemble(
         counts = (("q", config.heads), ("k", config.kv_heads))
         return torch.cat([get(f"{block}.attn_{kind}_norm", config.head_dim).expand(n, -1) for kind, n in counts])
 
-    def mlp(block: str, moe: MoE | None) -> dict[str, Tensor]:
+    def mlp(block: str, moe: MoE | None) -> dict[str, Matrix]:
         """The layer's MLP, or the one that all tokens share beside its experts."""
         width, end = (config.mlp, "") if moe is None else (moe.shared, "_shexp")
         if config.architecture == "glm4":  # gate and up lie in one matrix already
-            gate_up = get(f"{block}.ffn_up", 2 * width, hidden)
+            gate_up = matrix(hidden, (f"{block}.ffn_up", 2 * width))
         else:
-            gate_up = torch.cat([get(f"{block}.ffn_{kind}{end}", width, hidden) for kind in ("gate", "up")])
-        return {"gate_up": gate_up, "down": get(f"{block}.ffn_down{end}", hidden, width)}
+            gate_up = matrix(hidden, *((f"{block}.ffn_{kind}{end}", width) for kind in ("gate", "up")))
+        return {"gate_up": gate_up, "down": matrix(width, (f"{block}.ffn_down{end}", hidden))}
 
     def experts(block: str, moe: MoE) -> Experts:
         halves = [get(f"{block}.ffn_{kind}_exps", moe.experts, moe.mlp, hidden) for kind in ("gate", "up")]
@@ -223,11 +257,12 @@ def _assemble(
     hidden, queries, keys = config.hidden, config.heads * config.head_dim, config.kv_heads * config.head_dim
     projections = (("q", queries), ("k", keys), ("v", keys))
     embedding = get("token_embd", config.vocab, hidden)
+    packed_head = pack([read_blocks("token_embd.weight")]) if config.tied else None
     weights = Weights(
         embedding=embedding,
         layers=tuple(layer(index) for index in range(config.layers)),
         norm=get("output_norm", hidden),
-        head=embedding if config.tied else get("output", config.vocab, hidden),
+        head=(packed_head or embedding) if config.tied else matrix(hidden, ("output", config.vocab)),
     )
     if idle:
         # A norm or a bias that is left out changes every answer, and no error would say so.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,24 +25,32 @@ from pagefence.engine.model.sampling_params import SamplingParams
 from pagefence.engine.prefill import PrefillWork
 from pagefence.engine.settings import Settings, WorkerOrders
 from pagefence.pool.admitted import Admitted
-from pagefence.pool.pages import PageRef
+from pagefence.pool.pages import PagePool, PageRef
 from pagefence.pool.slots import SlotPool
+from pagefence.protocol import prefill
 from pagefence.protocol.decisions import Decisions
-from pagefence.protocol.effects import Compute, Run, WriteChunk
+from pagefence.protocol.effects import Compute, Run, Send, SetTimer, StopCompute, WriteChunk
+from pagefence.protocol.invariants import check_prefill
+from pagefence.protocol.membership import Membership
 from pagefence.protocol.messages import (
     ChunkComputed,
     ComputeFailed,
     Envelope,
+    Failed,
     FrameBroken,
     Generated,
     Landed,
     Logprob,
     PeerUp,
     Reaped,
+    Receipt,
     Reservation,
     Room,
+    Start,
     WorkerRef,
+    WriteFailed,
 )
+from pagefence.protocol.prefill import PrefillConfig, PrefillState
 
 PREFILL, DECODE = WorkerRef("prefill-0", 1), WorkerRef("decode-0", 1)
 ROOMS = (Room(1, 0, "a"), Room(1, 1, "b"))
@@ -185,7 +193,9 @@ def test_prefill_computes_from_where_the_cache_ends_and_writes_from_the_beginnin
     assert (work.computed_tokens, work.cached_tokens) == (2, 4)
 
 
-def test_a_write_that_failed_ends_its_room_but_is_over_only_when_its_target_is_reaped(segment: Segment) -> None:
+def test_a_write_that_failed_is_reported_its_connection_dropped_and_nothing_made_up_at_the_reaping(
+    segment: Segment,
+) -> None:
     ear = Ear()
 
     def write(source: Segment, pages: tuple[int, ...], target: tuple[PageRef, ...], room: Room) -> tuple[bytes, ...]:
@@ -200,10 +210,68 @@ def test_a_write_that_failed_ends_its_room_but_is_over_only_when_its_target_is_r
     work.perform(Compute(Admitted(ROOMS[0], "t", 6, (9, 9, 9, 9, 1, 0)), PAGES[0], reservation, GREEDY))
     work.do_one()
     work.perform(WriteChunk(ROOMS[0], 0, 6))
-    assert ear.heard[1:] == [ComputeFailed(ROOMS[0], "prefill could not write to decode")]
+    assert ear.heard[1:] == [WriteFailed(ROOMS[0], 6)]
+    assert work._transfers == {}, "other rooms write over a new connection"
+    work.perform(StopCompute(ROOMS[0]))  # the machine's answer, whichever chunk it was
     assert not work.has_work()
     work.peer_gone(Reaped(DECODE))
-    assert ear.heard[2:] == [Landed(ROOMS[0], 6, (b"", b""))]
+    assert len(ear.heard) == 2
+
+
+class Driven(Ear):
+    """A loop that lets the prefill machine answer: what it wants done is carried out, what it sends lies in `sent`."""
+
+    ROUTER = WorkerRef("router", 1)
+    state: PrefillState
+
+    def __init__(self, work: Callable[[Any], PrefillWork]) -> None:
+        members = Membership(PREFILL, self.ROUTER).up(DECODE)
+        super().__init__(PrefillState(members, PrefillConfig(1, bytes(32)), PagePool.of(4, 4)))
+        self.sent: list[object] = []
+        self.work = work(self)
+
+    def tell(self, message: Any) -> None:
+        self.heard.append(message)
+        while self.heard:
+            self.state, effects = prefill.Machine().step(self.state, self.heard.pop(0))  # type: ignore[arg-type]
+            check_prefill(self.state)
+            for effect in effects:
+                if isinstance(effect, Send):
+                    self.sent.append((effect.to, type(effect.body)))
+                elif not isinstance(effect, SetTimer):
+                    self.work.perform(effect)
+
+    def start(self, room: Room, pages: tuple[PageRef, ...]) -> None:
+        reservation = Reservation(room, PREFILL, DECODE, 6, 4, 1, pages)
+        self.tell(Envelope(self.ROUTER, PREFILL, Start(room, 0, "t", (9, 9, 9, 9, 1, 0), reservation, GREEDY)))
+
+    def compute(self) -> None:
+        """One chunk, and what comes of it."""
+        self.work.do_one()
+        self.tell(self.heard.pop(0))
+
+
+def test_after_a_failed_write_its_room_says_nothing_more_and_the_next_one_writes_over_a_new_connection(
+    segment: Segment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> tuple[bytes, ...]:
+        raise TransferFailed("no acknowledgement")
+
+    connections = [SimpleNamespace(write=fails), SimpleNamespace(write=lambda *_: (b"", b""), close=lambda: None)]
+    monkeypatch.setattr("pagefence.engine.prefill.reach", lambda *_: connections.pop(0))
+    model = SimpleNamespace(forward=lambda spans, kv: torch.tensor([[0.0, 1.0]]))
+    driven = Driven(lambda loop: PrefillWork(loop, model, segment, Decisions()))  # type: ignore[arg-type]
+    driven.work.peer_up(PeerUp(DECODE, "decode", "there"))
+    for room, pages in zip(ROOMS, PAGES, strict=True):
+        driven.start(room, pages)
+        driven.compute()
+    assert driven.sent == [(driven.ROUTER, Failed), (DECODE, Receipt)]
+    assert not driven.work.has_work()
+    assert driven.state.pool.counts().leased == 4
+    driven.work.peer_gone(Reaped(DECODE))
+    driven.tell(Envelope(driven.ROUTER, PREFILL, Reaped(DECODE)))
+    assert driven.state.pool.counts().leased == 0
+    assert len(driven.sent) == 2
 
 
 def test_decode_revokes_a_reaped_writer(segment: Segment) -> None:

@@ -25,6 +25,7 @@ from pagefence.protocol.messages import (
     Submit,
     Timer,
     WorkerRef,
+    WriteFailed,
 )
 from pagefence.protocol.prefill import PrefillState
 from pagefence.sim import processes as sim
@@ -140,6 +141,11 @@ class PrefillProcess(_Held[sim.PrefillProcess]):
         """A write is complete: the driver's word for it."""
         sim.require_source(self.now, write)
         self.now, message = sim.landed(self.now, write)
+        return message
+
+    def write_failed(self, write: Write) -> WriteFailed:
+        """A write was not acknowledged; its pages are on the way all the same."""
+        self.now, message = sim.write_failed(self.now, write)
         return message
 
 

@@ -271,6 +271,27 @@ def test_no_mark_runs_ahead_of_the_one_before_it(marks: dict[str, int]) -> None:
     assert says(check_prefill, with_prompt(s, room, **marks)).startswith("I6 conservation: 7-0-n0: landed")
 
 
+@pytest.mark.parametrize("marks", [{"landed": 8, "launched": 8}, {"launched": 6, "in_doubt": 7}])
+def test_what_is_in_doubt_was_launched_and_has_not_landed(marks: dict[str, int]) -> None:
+    s, room, _ = prefill_in("draining")
+    assert says(check_prefill, with_prompt(s, room, **{"in_doubt": 8, **marks})).startswith(
+        "I2 no foreign write: 7-0-n0: landed, in doubt, launched = "
+    )
+
+
+def test_a_room_with_a_write_in_doubt_is_draining() -> None:
+    s, room, _ = prefill_in("computing")
+    assert says(check_prefill, with_prompt(s, room, in_doubt=6)).startswith("I2 no foreign write: 7-0-n0 is computing")
+
+
+def test_a_room_in_doubt_waits_only_for_the_living_unless_a_write_is_in_flight() -> None:
+    s, room, request = prefill_in("draining")
+    dead = replace(s, members=s.members.gone(request.decode))
+    check_prefill(with_prompt(dead, room, in_doubt=6))
+    check_prefill(with_prompt(s, room, in_doubt=8))
+    assert says(check_prefill, with_prompt(dead, room, in_doubt=8)).startswith("I6 conservation: 7-0-n0: waits for d#1")
+
+
 def test_a_receipt_is_there_exactly_when_it_was_sent() -> None:
     s, room, request = prefill_in("sent")
     assert says(check_prefill, with_prompt(s, room, receipt=None)).startswith("I4")

@@ -36,6 +36,7 @@ from pagefence.protocol.messages import (
     TimerKind,
     Tokens,
     WorkerRef,
+    WriteFailed,
 )
 
 from .scenes import DECODE, PREFILL, ROUTER, Scene
@@ -53,9 +54,9 @@ ON_DECODE: dict[str, set[type]] = {
 ON_PREFILL: dict[str, set[type]] = {
     "new": {Start, Abort},
     "waiting": {Abort},
-    "computing": {Abort, Landed, ComputeFailed},
+    "computing": {Abort, Landed, WriteFailed, ComputeFailed},
     "sent": {Abort, Ack, Timer},
-    "draining": {Landed},
+    "draining": {Landed, WriteFailed},
     "over": {Start, Abort},
 }
 ON_THE_ROUTER: dict[str, set[type]] = {
@@ -87,6 +88,7 @@ def words(stage: Stage, room: Room) -> dict[type, list[Any]]:
         *(Timer(room, kind) for kind in get_args(TimerKind)),
         ChunkComputed(room, 8, 1),
         Landed(room, 8, ()),
+        WriteFailed(room, 8),
         ComputeFailed(room, "no"),
         PagesDigested(room, ()),
         Generated(room, (1,), "stop"),

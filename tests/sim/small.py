@@ -18,8 +18,11 @@ from pagefence.sim.worlds import WORLDS
 
 HANG_UPS = WORLDS["hang-ups"].bounds
 _LEAST = replace(HANG_UPS, prefill_pages=2, decode_pages=2, context=4)
-# 269 and 82 states.
+# 269, 982 (one write of two pages fails) and 82 states.
 ONE_CRASH = replace(_LEAST, name="one crash", asks=(Ask("a", 2, 1),), budget=Budget(crash=1))
+IN_DOUBT = replace(
+    ONE_CRASH, name="in doubt", page_size=1, prefill_pages=3, decode_pages=3, context=3, budget=Budget(doubt=1, crash=1)
+)
 ALONE = replace(ONE_CRASH, name="alone", budget=Budget(hang_up=1))
 # Everything at once, for random walks.
 ALL = replace(WORLDS["cache"].bounds, name="all", budget=Budget(*(1,) * len(Budget())))
@@ -28,7 +31,7 @@ ALL = replace(WORLDS["cache"].bounds, name="all", budget=Budget(*(1,) * len(Budg
 @cache
 def searched(world: str, cores: int = 1, reduced: bool = True) -> Result:
     """A whole search, breadth first, of one of the worlds above."""
-    bounds = next(bounds for bounds in (HANG_UPS, ONE_CRASH, ALONE) if bounds.name == world)
+    bounds = next(bounds for bounds in (HANG_UPS, ONE_CRASH, IN_DOUBT, ALONE) if bounds.name == world)
     return explore(World(bounds, reduced=reduced), Search(cores=cores))
 
 

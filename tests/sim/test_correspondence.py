@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from pagefence.pool.pages import PageRef
-from pagefence.protocol import router
+from pagefence.protocol import prefill, router
 from pagefence.protocol.decisions import Decisions
-from pagefence.protocol.effects import Emit, End, Stop
+from pagefence.protocol.effects import Emit, End, Send, Stop
 from pagefence.protocol.messages import (
     Abort,
     ChunkComputed,
@@ -34,6 +34,7 @@ from pagefence.protocol.messages import (
     Tokens,
     WorkerGone,
     WorkerUp,
+    WriteFailed,
 )
 from pagefence.protocol.recording import Stepped, told
 from pagefence.protocol.router import Machine
@@ -126,6 +127,24 @@ def test_what_was_sent_to_the_dead_may_stay_unread(tmp_path: Path) -> None:
     seen = stage.stop().check(tmp_path)
     assert seen.legal, describe(seen)
     assert seen.unread >= 1
+
+
+@pytest.mark.parametrize("ends", ["writer", "target"])
+def test_a_write_that_failed_is_legal_also_the_last_one_of_a_prompt(tmp_path: Path, ends: str) -> None:
+    stage = RecordedStage()
+    room = stage.computing()
+    first, last = stage.p.writes
+    stage.tell(stage.p, stage.p.landed(first))
+    stage.tell(stage.p, stage.p.write_failed(last))
+    stage.flush()
+    stage.fire("drain", room)
+    stage.flush()
+    stage.reap(stage.p if ends == "writer" else stage.d)
+    stage.flush()
+    seen = stage.stop().check(tmp_path)
+    assert seen.legal, describe(seen)
+    assert seen.at_rest
+    assert (seen.inputs["WriteFailed"], seen.outcomes) == (1, {"refused: internal_error": 1})
 
 
 # --- messages -----------------------------------------------------------------------------------------------------
@@ -233,6 +252,8 @@ ANSWERS: dict[str, tuple[Any, Callable[[Room], Any], type, str]] = {
     "landed without launch": (P, lambda room: Landed(room, 4, (b"",)), ChunkComputed, "Landed without WriteChunk"),
     "landed elsewhere": (P, lambda room: Landed(room, 5, (b"",)), Landed, "Landed at another mark"),
     "too few digests": (P, lambda room: Landed(room, 6, ()), Landed, "digests of the pages that the write"),
+    "failed without launch": (P, lambda room: WriteFailed(room, 4), ChunkComputed, "WriteFailed without WriteChunk"),
+    "failed elsewhere": (P, lambda room: WriteFailed(room, 5), Landed, "WriteFailed at another mark"),
     "chunk of nobody": (P, lambda room: ChunkComputed(NOBODY, 4), Landed, "ChunkComputed without Compute"),
     "chunk does not grow": (P, lambda room: ChunkComputed(room, 0), ChunkComputed, "a chunk that does not grow"),
     "chunk too long": (P, lambda room: ChunkComputed(room, 9, 1), ChunkComputed, "a chunk that does not grow"),
@@ -321,6 +342,19 @@ def test_a_worker_reaped_twice(tmp_path: Path) -> None:
 
 
 # --- rules that only the whole run shows ----------------------------------------------------------------------------
+
+
+def test_that_a_writer_says_drained_after_a_failed_write_proves_nothing(tmp_path: Path) -> None:
+    def drained(d: Decisions, s: Any, m: WriteFailed) -> Any:
+        after, effects = prefill.write_failed(d, s, m)
+        return after, (*effects, Send(s.requests[m.room].decode, Drained(m.room)))
+
+    stage = RecordedStage(Decisions(cells={("prefill", prefill.Phase.COMPUTING, WriteFailed): drained}))
+    stage.computing()
+    stage.tell(stage.p, stage.p.write_failed(stage.p.writes[0]))
+    stage.flush()
+    illegal = refused(stage, tmp_path, stage.decisions)
+    assert (illegal.file, illegal.step, illegal.what) == ("d.1.trace", stage.index(D, Drained), "rule I2 is broken")
 
 
 def test_two_outcomes(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from pagefence.sim.watch import retold
 from pagefence.sim.world import World
 from pagefence.sim.worlds import expected
 
-from .small import ALONE, HANG_UPS, ONE_CRASH, faulty, hunted, searched
+from .small import ALONE, HANG_UPS, IN_DOUBT, ONE_CRASH, faulty, hunted, searched
 
 SOME_FAULTS = ("stub-transfer", "free-while-writing", "salt-dropped")
 
@@ -29,7 +29,7 @@ SOME_FAULTS = ("stub-transfer", "free-while-writing", "salt-dropped")
 # --- the product --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("bounds", [HANG_UPS, ONE_CRASH], ids=lambda bounds: bounds.name)
+@pytest.mark.parametrize("bounds", [HANG_UPS, ONE_CRASH, IN_DOUBT], ids=lambda bounds: bounds.name)
 def test_every_rule_holds_in_every_interleaving_and_the_search_has_been_where_bugs_live(bounds: Any) -> None:
     result = searched(bounds.name)
     assert result.found is None
@@ -46,7 +46,7 @@ def test_two_cores_see_what_one_sees() -> None:
     assert (one.transitions, one.raw, one.rest, one.sometimes) == (two.transitions, two.raw, two.rest, two.sometimes)
 
 
-@pytest.mark.parametrize("bounds", [ALONE, ONE_CRASH], ids=lambda bounds: bounds.name)
+@pytest.mark.parametrize("bounds", [ALONE, ONE_CRASH, IN_DOUBT], ids=lambda bounds: bounds.name)
 def test_without_reduction_there_are_more_states_and_no_violation_either(bounds: Any) -> None:
     every, reduced = searched(bounds.name, reduced=False), searched(bounds.name)
     assert every.found is None

@@ -14,12 +14,12 @@ from pagefence.pool.pages import Lease
 from pagefence.protocol import decode, decode_state, prefill
 from pagefence.protocol.decisions import GUARDS, Decisions
 from pagefence.protocol.effects import End, Refuse, Send
-from pagefence.protocol.messages import Abort, Rejected, Start, Timer
+from pagefence.protocol.messages import Abort, Drained, Landed, Rejected, Start, Timer, WriteFailed
 from pagefence.sim.bounds import Budget
 from pagefence.sim.explorer import Search, explore
 from pagefence.sim.world import World
 
-from .small import calmly
+from .small import IN_DOUBT, calmly
 
 INCIDENT = faults.find("stub-transfer")
 
@@ -77,6 +77,35 @@ def test_freeing_pages_while_a_write_is_in_flight_is_caught_where_the_write_land
 
 def _at_once(_: Lease) -> bool:
     return True
+
+
+# --- a write that failed is taken for one that is over ------------------------------------------------------------
+
+
+def _says_drained(d: Decisions, s: prefill.PrefillState, m: WriteFailed) -> prefill.Step:
+    after, effects = prefill.write_failed(d, s, m)
+    return after, (*effects, Send(s.requests[m.room].decode, Drained(m.room)))
+
+
+def _counts_as_landed(d: Decisions, s: prefill.PrefillState, m: WriteFailed) -> prefill.Step:
+    return prefill.landed(d, s, Landed(m.room, m.stop, (b"made up", b"made up")))
+
+
+def _lets_go_of_the_source(d: Decisions, s: prefill.PrefillState, m: WriteFailed) -> prefill.Step:
+    return prefill._settle(d, s, m.room)
+
+
+@pytest.mark.parametrize(
+    ("rule", "broken", "moves"),
+    [(_says_drained, "I2", 8), (_counts_as_landed, "I1", 10), (_lets_go_of_the_source, "I1", 7)],
+)
+def test_a_failed_write_that_is_taken_for_over_is_caught_when_it_lands_all_the_same(
+    rule: Any, broken: str, moves: int
+) -> None:
+    cell = ("prefill", prefill.Phase.COMPUTING, WriteFailed)
+    found = explore(World(IN_DOUBT, Decisions(cells={cell: rule})), Search(cores=1)).found
+    assert found is not None
+    assert (found.rule, found.path[-1].kind, len(found.path)) == (broken, "land-late", moves)
 
 
 # --- one cell of a table replaced ---------------------------------------------------------------------------------

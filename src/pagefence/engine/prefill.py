@@ -28,6 +28,7 @@ from pagefence.protocol.messages import (
     Reservation,
     Room,
     WorkerRef,
+    WriteFailed,
 )
 from pagefence.protocol.prefill import PrefillState
 
@@ -54,7 +55,6 @@ class PrefillWork:
         self._prompts: OrderedDict[Room, _Prompt] = OrderedDict()
         self._addresses: dict[WorkerRef, str] = {}
         self._transfers: dict[WorkerRef, Transfer] = {}
-        self._in_doubt: dict[WorkerRef, list[Landed]] = {}
         self.computed_tokens = self.cached_tokens = 0
 
     def perform(self, effect: Effect) -> None:
@@ -109,13 +109,11 @@ class PrefillWork:
         self._mapped(peer.worker)
 
     def peer_gone(self, peer: Reaped) -> None:
-        """Let go of what nobody owns any more. A write in doubt is over: target and reader are gone."""
+        """Let go of what nobody owns any more."""
         self._addresses.pop(peer.worker, None)
         transfer = self._transfers.pop(peer.worker, None)
         if transfer is not None:
             transfer.close()
-        for landed in self._in_doubt.pop(peer.worker, ()):
-            self._loop.post_local(landed)
 
     def info(self) -> dict[str, object]:
         """Live figures beyond those that every worker has."""
@@ -147,8 +145,8 @@ class PrefillWork:
     def _write(self, effect: WriteChunk) -> None:
         """The one-sided write of the pages that [start, stop) covers. Synchronous: it has landed when it returns.
 
-        After a write that failed, nobody says that it landed, nor that the room is drained: it ends for its client, and
-        decode has this process recycled unless it is gone itself. Other rooms write over a new connection.
+        A failed write has closed its connection. Other rooms write over a new one; what becomes of this room, which may
+        be written to at any later time, is for the machine to say.
         """
         prompt = self._prompts[effect.room]
         size = self._segment.layout.page_size
@@ -160,11 +158,7 @@ class PrefillWork:
         except TransferFailed as error:
             print(f"pagefence {self._loop.orders.me.name}: {decode}: {error}; it may still land", file=sys.stderr)
             self._transfers.pop(decode)
-            self._prompts.pop(effect.room)
-            # Said once decode is reaped, to let go of the source pages; no receipt will ever carry these digests.
-            over = Landed(effect.room, effect.stop, (b"",) * len(target))
-            self._in_doubt.setdefault(decode, []).append(over)
-            self._loop.post_local(ComputeFailed(effect.room, "prefill could not write to decode"))
+            self._loop.post_local(WriteFailed(effect.room, effect.stop))
             return
         if effect.stop == len(prompt.token_ids):
             self._prompts.pop(effect.room)

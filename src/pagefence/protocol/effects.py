@@ -70,7 +70,7 @@ class Compute:
 
 @dataclass(frozen=True, slots=True)
 class WriteChunk:
-    """Launch the one-sided writes of tokens [start, stop); answer Landed when they are complete."""
+    """Launch the one-sided writes of tokens [start, stop); answer Landed when they are complete, or WriteFailed."""
 
     room: Room
     start: int

@@ -190,11 +190,25 @@ def check_prefill(s: PrefillState) -> None:
         marks = (request.landed, request.launched, request.computed, request.admitted.tokens)
         _require(marks == tuple(sorted(marks)), "I6", "{}: landed, launched, computed, admitted = {}", room, marks)
         _require((request.receipt is not None) == (request.phase is phases.SENT), "I4", "{}: {}", room, request.phase)
+        _check_doubt(s, room, request)
         if request.phase is phases.SENT:
             _require(request.landed == request.launched, "I2", "{}: receipt sent while writes are in flight", room)
             _check_receipt(room, request)
         if request.phase is not phases.WAITING:
             _check_source(s, room, request, s.pool.lease_of(room))
+
+
+def _check_doubt(s: PrefillState, room: Room, request: prefill.Request) -> None:
+    """After a failed write nothing is proven by landings any more, and a room waits for decode while that lives."""
+    if not request.in_doubt:
+        return
+    marks = (request.landed, request.in_doubt, request.launched)
+    follows = request.landed < request.in_doubt <= request.launched
+    _require(follows, "I2", "{}: landed, in doubt, launched = {}", room, marks)
+    draining = request.phase is prefill.Phase.DRAINING
+    _require(draining, "I2", "{} is {}, and a write of it is in doubt", room, request.phase)
+    waits = request.in_flight or request.decode not in s.members.reaped
+    _require(waits, "I6", "{}: waits for {}, reaped long ago", room, request.decode)
 
 
 def _check_receipt(room: Room, request: prefill.Request) -> None:

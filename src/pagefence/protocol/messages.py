@@ -293,6 +293,13 @@ class Landed(msgspec.Struct, frozen=True, tag=True):
     digests: tuple[bytes, ...]
 
 
+class WriteFailed(msgspec.Struct, frozen=True, tag=True):
+    """The write up to `stop` was not acknowledged: any part of it may land at any time while decode's process lives."""
+
+    room: Room
+    stop: int
+
+
 class ComputeFailed(msgspec.Struct, frozen=True, tag=True):
     """The engine could not compute this request."""
 

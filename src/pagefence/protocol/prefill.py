@@ -39,6 +39,7 @@ from pagefence.protocol.messages import (
     Start,
     Timer,
     WorkerRef,
+    WriteFailed,
 )
 
 
@@ -68,6 +69,8 @@ class PrefillConfig:
 class Request:
     """One room that holds something, or waits to. `launched` and `landed` count tokens written to decode.
 
+    `in_doubt`, when not 0: a write failed, and of the tokens from `landed` to this mark nobody knows what has landed or
+    will. What is answered after it counts as in doubt as well, so `landed` never reaches `launched` again.
     `computed` counts from the first token, the `cached` ones included: they were computed for an earlier request.
     """
 
@@ -78,6 +81,7 @@ class Request:
     computed: int = 0
     launched: int = 0
     landed: int = 0
+    in_doubt: int = 0
     digests: tuple[bytes, ...] = ()
     first_token: int | None = None
     first_logprobs: tuple[Logprob, ...] = ()
@@ -88,6 +92,11 @@ class Request:
     def decode(self) -> WorkerRef:
         """The incarnation whose pages this room writes into."""
         return self.start.reservation.decode
+
+    @property
+    def in_flight(self) -> bool:
+        """A write was launched of which the driver has not yet said what became of it."""
+        return max(self.landed, self.in_doubt) < self.launched
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +117,8 @@ class PrefillState:
         return Phase.OVER if self.members.is_over(room) else Phase.NEW
 
 
-RoomMessage = Start | Abort | Ack | ChunkComputed | Landed | ComputeFailed | Timer
-Input = Envelope | ChunkComputed | Landed | ComputeFailed | Timer
+RoomMessage = Start | Abort | Ack | ChunkComputed | Landed | WriteFailed | ComputeFailed | Timer
+Input = Envelope | ChunkComputed | Landed | WriteFailed | ComputeFailed | Timer
 Step = tuple[PrefillState, Effects]
 
 
@@ -292,11 +301,31 @@ def compute_failed(d: Decisions, s: PrefillState, m: ComputeFailed) -> Step:
     return s, (Send(s.members.router, Failed(m.room, errors.internal(m.message))), *effects)
 
 
+def write_failed(d: Decisions, s: PrefillState, m: WriteFailed) -> Step:
+    """tell the router; stop; neither drained nor released before decode is reaped, for the write may still land"""
+    s, effects = _stop(d, _put(s, m.room, replace(s.requests[m.room], in_doubt=m.stop)), m.room)
+    return s, (Send(s.members.router, Failed(m.room, errors.internal("prefill could not write to decode"))), *effects)
+
+
 def landed_draining(d: Decisions, s: PrefillState, m: Landed) -> Step:
-    """when the last write in flight has landed: release, drained"""
-    request = replace(s.requests[m.room], landed=m.tokens)
-    s = _put(s, m.room, request)
-    return _settle(d, s, m.room) if request.landed == request.launched else (s, ())
+    """when the last write in flight has landed: release, drained; after a failed write, only once decode is reaped"""
+    request = s.requests[m.room]
+    request = replace(request, in_doubt=m.tokens) if request.in_doubt else replace(request, landed=m.tokens)
+    return _settle_when_over(d, _put(s, m.room, request), m.room)
+
+
+def write_failed_draining(d: Decisions, s: PrefillState, m: WriteFailed) -> Step:
+    """neither drained nor released before decode is reaped, for the write may still land"""
+    request = replace(s.requests[m.room], in_doubt=m.stop)
+    return _settle_when_over(d, _put(s, m.room, request), m.room)
+
+
+def _settle_when_over(d: Decisions, s: PrefillState, room: Room) -> Step:
+    """I2: a write in flight is over when it has landed, one in doubt only with the process that it was aimed at."""
+    request = s.requests[room]
+    if request.in_flight or (request.in_doubt and request.decode not in s.members.reaped):
+        return s, ()
+    return _settle(d, s, room)
 
 
 def _stop(d: Decisions, s: PrefillState, room: Room) -> Step:
@@ -327,18 +356,21 @@ def _release(d: Decisions, s: PrefillState, room: Room, decode: WorkerRef) -> St
 
 
 def _reaped(d: Decisions, s: PrefillState, worker: WorkerRef) -> Step:
-    """The decode process is gone: stop writing for it. Writes in flight still need their source until they land."""
+    """The decode process is gone: stop writing for it. Writes in flight still need their source until they land.
+
+    Writes in doubt are over: what could still arrive has no target any more.
+    """
     s = replace(s, members=s.members.gone(worker))
     effects: Effects = ()
     for room in s.waiting:
         if s.requests[room].decode == worker:
             s = _forget(replace(s, waiting=tuple(r for r in s.waiting if r != room)), room)
     for room in sorted(room for room, request in s.requests.items() if request.decode == worker):
-        phase = s.phase(room)
+        request = s.requests[room]
         more: Effects = ()
-        if phase is Phase.COMPUTING:
+        if request.phase is Phase.COMPUTING:
             s, more = _stop(d, s, room)
-        elif phase is Phase.SENT:
+        elif not request.in_flight:
             s, more = _release(d, s, room, worker)
         effects += more
     return s, effects
@@ -367,6 +399,7 @@ TABLE: Mapping[Phase, Mapping[type, Rule]] = {
         Ack: _NOTHING_HELD,
         ChunkComputed: _NOTHING_HELD,
         Landed: _NOTHING_HELD,
+        WriteFailed: _NOTHING_HELD,
         ComputeFailed: _NOTHING_HELD,
         Timer: _NOTHING_HELD,
     },
@@ -376,6 +409,7 @@ TABLE: Mapping[Phase, Mapping[type, Rule]] = {
         Ack: _EARLY,
         ChunkComputed: _EARLY,
         Landed: _EARLY,
+        WriteFailed: _EARLY,
         ComputeFailed: _EARLY,
         Timer: _NOTHING_HELD,
     },
@@ -385,6 +419,7 @@ TABLE: Mapping[Phase, Mapping[type, Rule]] = {
         Ack: "no receipt was sent",
         ChunkComputed: chunk_computed,
         Landed: landed,
+        WriteFailed: write_failed,
         ComputeFailed: compute_failed,
         Timer: "no receipt was sent",
     },
@@ -394,6 +429,7 @@ TABLE: Mapping[Phase, Mapping[type, Rule]] = {
         Ack: acknowledged,
         ChunkComputed: _TWICE,
         Landed: _TWICE,
+        WriteFailed: "everything has landed",
         ComputeFailed: "everything was computed",
         Timer: resend_timer,
     },
@@ -403,6 +439,7 @@ TABLE: Mapping[Phase, Mapping[type, Rule]] = {
         Ack: "no receipt was sent",
         ChunkComputed: "aborted: its writes are not launched",
         Landed: landed_draining,
+        WriteFailed: write_failed_draining,
         ComputeFailed: "aborted already",
         Timer: "no receipt was sent",
     },
@@ -412,6 +449,7 @@ TABLE: Mapping[Phase, Mapping[type, Rule]] = {
         Ack: _OVER,
         ChunkComputed: _OVER,
         Landed: _OVER,
+        WriteFailed: _OVER,
         ComputeFailed: _OVER,
         Timer: _OVER,
     },

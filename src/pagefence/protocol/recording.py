@@ -38,6 +38,7 @@ from pagefence.protocol.messages import (
     WorkerGone,
     WorkerRef,
     WorkerUp,
+    WriteFailed,
 )
 from pagefence.protocol.prefill import PrefillConfig, PrefillState
 from pagefence.protocol.router import RouterConfig, RouterState
@@ -48,7 +49,7 @@ SUFFIX: Final = ".trace"
 State = RouterState | PrefillState | DecodeState
 Input = (
     Envelope | Timer | Submit | ClientGone | LastOrders | WorkerUp | WorkerGone
-    | ChunkComputed | Landed | ComputeFailed | PagesDigested | Generated | FrameBroken
+    | ChunkComputed | Landed | WriteFailed | ComputeFailed | PagesDigested | Generated | FrameBroken
 )  # fmt: skip
 
 

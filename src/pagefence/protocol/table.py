@@ -88,6 +88,7 @@ SAYS: Mapping[type, tuple[tuple[str, str], ...]] = {
     m.Timer: (("driver", "router"), ("driver", "prefill"), ("driver", "decode")),
     m.ChunkComputed: (("driver", "prefill"),),
     m.Landed: (("driver", "prefill"),),
+    m.WriteFailed: (("driver", "prefill"),),
     m.ComputeFailed: (("driver", "prefill"), ("driver", "decode")),
     m.PagesDigested: (("driver", "decode"),),
     m.Generated: (("driver", "decode"),),

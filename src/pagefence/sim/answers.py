@@ -15,8 +15,10 @@ from pagefence.protocol.messages import (
     Generated,
     Landed,
     PagesDigested,
+    WriteFailed,
 )
 from pagefence.sim import processes as proc
+from pagefence.sim.memory import Write
 from pagefence.sim.processes import DecodeProcess, PrefillProcess
 
 
@@ -42,6 +44,8 @@ def prefill_answers(p: PrefillProcess, m: object) -> PrefillProcess:
         return _computed(p, m)
     if isinstance(m, Landed):
         return _landed(p, m)
+    if isinstance(m, WriteFailed):
+        return _without(p, _answered(p, m, m.stop))
     if isinstance(m, ComputeFailed):
         _require(m.room in p.jobs, "ComputeFailed without Compute", "a prompt being computed", m.room)
         return replace(p, jobs=p.jobs.delete(m.room))
@@ -62,16 +66,25 @@ def _computed(p: PrefillProcess, m: ChunkComputed) -> PrefillProcess:
 
 
 def _landed(p: PrefillProcess, m: Landed) -> PrefillProcess:
-    write = next((write for write in p.writes if write.room == m.room), None)
-    if write is None:
-        raise NotLegal("Landed without WriteChunk", "a write in flight", m.room)
-    _require(m.tokens == write.stop, "Landed at another mark than was launched", write.stop, m.tokens)
+    write = _answered(p, m, m.tokens)
     pages = len(write.complete())
     _require(len(m.digests) == pages, "digests of the pages that the write completed", pages, len(m.digests))
     proc.require_source(p, write)
-    writes = list(p.writes)
-    writes.remove(write)
-    return replace(p, writes=tuple(writes))
+    return _without(p, write)
+
+
+def _answered(p: PrefillProcess, m: Landed | WriteFailed, stop: int) -> Write:
+    """The write that the driver speaks of: the oldest of its room."""
+    what = type(m).__name__
+    write = next((write for write in p.writes if write.room == m.room), None)
+    if write is None:
+        raise NotLegal(f"{what} without WriteChunk", "a write in flight", m.room)
+    _require(stop == write.stop, f"{what} at another mark than was launched", write.stop, stop)
+    return write
+
+
+def _without(p: PrefillProcess, write: Write) -> PrefillProcess:
+    return replace(p, writes=tuple(other for other in p.writes if other is not write))
 
 
 # --- decode -------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ class Budget(NamedTuple):
 
     `early`: a timer fires although something else could still happen; without a budget timers only fire when nothing
     else can. `overtake`: a message is delivered before an older one of its channel. `flip`: a frame is found broken.
+    `doubt`: a write fails, and each page of it may land at any later time all the same.
     """
 
     lose: int = 0
@@ -22,6 +23,7 @@ class Budget(NamedTuple):
     crash: int = 0
     fail: int = 0
     flip: int = 0
+    doubt: int = 0
 
 
 NOTHING_GOES_WRONG = Budget()

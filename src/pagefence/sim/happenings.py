@@ -17,6 +17,7 @@ from pagefence.protocol.messages import (
     WorkerUp,
 )
 from pagefence.sim import processes as proc
+from pagefence.sim.memory import Write
 from pagefence.sim.moves import Kind, Move
 from pagefence.sim.processes import DecodeProcess, PrefillProcess, Process
 from pagefence.sim.scene import Scene
@@ -125,26 +126,65 @@ def _compute_fails(s: Scene, move: Move) -> None:
     s.tell(replace(p, jobs=p.jobs.delete(room)), ComputeFailed(room, "no luck"))
 
 
-def _land(s: Scene, move: Move) -> None:
+def _write(s: Scene, writes: tuple[Write, ...], move: Move) -> Write:
+    """The oldest write that the move names: of this request and, where it says so, this part."""
+    for write in writes:
+        if s.minted.get(write.room) == move.ticket and move.what in ("", write.part):
+            return write
+    raise NotPossible(f"no such write is on its way: {move}")
+
+
+def _writer(s: Scene, move: Move) -> PrefillProcess:
     p = s.processes[s.place(move.who)]
     if not isinstance(p, PrefillProcess):
         raise NotPossible(f"{move.who} writes nothing")
-    write = next((w for w in p.writes if s.minted.get(w.room) == move.ticket), None)
-    if write is None:
-        raise NotPossible(f"no write of request {move.ticket} is in flight")
-    s.check(proc.require_source, p, write)
+    return p
+
+
+def _target(s: Scene, write: Write) -> DecodeProcess | None:
+    """The incarnation whose pages the write is for, while its process is there."""
     target = s.processes[s.place(write.reservation.decode.name)]
-    if isinstance(target, DecodeProcess) and target.ref == write.reservation.decode:
+    return target if isinstance(target, DecodeProcess) and target.ref == write.reservation.decode else None
+
+
+def _reach(s: Scene, p: PrefillProcess, write: Write) -> None:
+    """I1, I2: the bytes come from their room's source pages and get into the pages of that room."""
+    s.check(proc.require_source, p, write)
+    target = _target(s, write)
+    if target is not None:
         if target.state.phase(write.room) == "quarantined":
             s.sometimes.append("a write landed in quarantine")
         s.check(proc.require_own_pages, target, write)
         s.put(proc.copy_in(target, write, p.source))
+
+
+def _land(s: Scene, move: Move) -> None:
+    p = _writer(s, move)
+    write = _write(s, p.writes, move)
+    _reach(s, p, write)
     after, message = proc.landed(p, write)
     if p.crashed:
         s.sometimes.append("a write landed after its writer had crashed")
         s.put(after)
     else:
         s.tell(after, message)
+
+
+def _write_fails(s: Scene, move: Move) -> None:
+    p = s.prefill(move.who)
+    write = _write(s, p.writes, move)
+    s.spend("doubt")
+    s.sometimes.append("a write failed")
+    p, message = proc.write_failed(p, write)
+    s.tell(p if _target(s, write) else proc.target_reaped(p, write.reservation.decode), message)
+
+
+def _land_late(s: Scene, move: Move) -> None:
+    p = _writer(s, move)
+    page = _write(s, p.late, move)
+    _reach(s, p, page)
+    s.sometimes.append("a failed write landed all the same")
+    s.put(proc.landed_late(p, page))
 
 
 def _verify(s: Scene, move: Move) -> None:
@@ -236,6 +276,8 @@ MOVES: Mapping[Kind, Callable[[Scene, Move], None]] = {
     "compute": _compute,
     "compute-fails": _compute_fails,
     "land": _land,
+    "write-fails": _write_fails,
+    "land-late": _land_late,
     "verify": _verify,
     "generate": _generate,
     "flip": _flip,

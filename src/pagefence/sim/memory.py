@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from immutables import Map
@@ -48,6 +48,19 @@ class Write:
         """Places in the page table that the write touches."""
         size = self.reservation.page_size
         return range(self.start // size, -(-self.stop // size))
+
+    @property
+    def part(self) -> str:
+        """The first place that it touches, as a move names it; page numbers mean nothing outside a worker."""
+        return f"part {self.positions().start}"
+
+    def by_page(self) -> tuple[Write, ...]:
+        """The same write, page by page."""
+        size = self.reservation.page_size
+        return tuple(
+            replace(self, start=max(self.start, i * size), stop=min(self.stop, (i + 1) * size))
+            for i in self.positions()
+        )
 
     def complete(self) -> range:
         """Places whose pages hold all that they will when the write has landed: those are digested."""

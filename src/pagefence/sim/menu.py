@@ -84,6 +84,10 @@ def mishaps(state: WorldState, busy: bool) -> Iterator[Move]:
         yield from (Move("hang-up", ticket=ticket) for ticket in sorted(state.outcomes.open))
     for process in up:
         yield from _mishaps_of(process, state)
+    for writer in state.processes:
+        if isinstance(writer, PrefillProcess):
+            for page in writer.late:
+                yield Move("land-late", writer.ref.name, page.part, state.minted.get(page.room))
 
 
 def _mishaps_of(process: Process, state: WorldState) -> Iterator[Move]:
@@ -94,6 +98,9 @@ def _mishaps_of(process: Process, state: WorldState) -> Iterator[Move]:
         for room, job in sorted(process.jobs.items()):
             if job.done < job.order.admitted.tokens:
                 yield Move("compute-fails", name, ticket=state.minted.get(room))
+    if isinstance(process, PrefillProcess) and left.doubt:
+        for write in _first_of_each_room(process.writes):
+            yield Move("write-fails", name, ticket=state.minted.get(write.room))
     if isinstance(process, DecodeProcess) and left.flip:
         for room in sorted(process.rows):
             yield Move("flip", name, "foreign", state.minted.get(room))

@@ -20,6 +20,8 @@ Kind = Literal[
     "compute",
     "compute-fails",
     "land",
+    "write-fails",
+    "land-late",
     "verify",
     "generate",
     "flip",
@@ -33,7 +35,8 @@ Kind = Literal[
 
 @dataclass(frozen=True, slots=True, order=True)
 class Move:
-    """`who`: a worker, or "sender>receiver" of a message; `what`: the kind of message or timer; `ticket`: whose."""
+    """`who`: a worker, or "sender>receiver" of a message; `what`: the kind of message or timer, or the part of a late
+    write; `ticket`: whose."""
 
     kind: Kind
     who: str = ""

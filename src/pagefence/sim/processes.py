@@ -21,6 +21,7 @@ from pagefence.protocol.messages import (
     PagesDigested,
     Room,
     WorkerRef,
+    WriteFailed,
 )
 from pagefence.protocol.prefill import PrefillConfig, PrefillState
 from pagefence.sim.bounds import Bounds, answer
@@ -40,12 +41,14 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class PrefillProcess:
-    """`crashed`: it takes no more steps, and until it is reaped its launched writes still land."""
+    """`late`: pages of writes that failed, each of which may still land, or not. `crashed`: it takes no more steps, and
+    until it is reaped its launched writes still land."""
 
     ref: WorkerRef
     state: PrefillState
     jobs: Map[Room, Job] = Map()
     writes: tuple[Write, ...] = ()
+    late: tuple[Write, ...] = ()
     source: Memory = Map()
     crashed: bool = False
 
@@ -149,10 +152,30 @@ def require_source(p: PrefillProcess, write: Write) -> None:
 
 def landed(p: PrefillProcess, write: Write) -> tuple[PrefillProcess, Landed]:
     """The driver's word that a write is complete, with the digests of what it read."""
-    writes = list(p.writes)
-    writes.remove(write)
     digests = tuple(digest(read(p.source, write.source[i]).tokens) for i in write.complete())
-    return replace(p, writes=tuple(writes)), Landed(write.room, write.stop, digests)
+    return replace(p, writes=_without(p.writes, write)), Landed(write.room, write.stop, digests)
+
+
+def write_failed(p: PrefillProcess, write: Write) -> tuple[PrefillProcess, WriteFailed]:
+    """The driver's word that a write was not acknowledged. Its pages are on the way all the same."""
+    p = replace(p, writes=_without(p.writes, write), late=(*p.late, *write.by_page()))
+    return p, WriteFailed(write.room, write.stop)
+
+
+def landed_late(p: PrefillProcess, page: Write) -> PrefillProcess:
+    """A page of a write that failed has landed; nobody says so."""
+    return replace(p, late=_without(p.late, page))
+
+
+def target_reaped(p: PrefillProcess, decode: WorkerRef) -> PrefillProcess:
+    """What was late for this incarnation has no target any more."""
+    late = tuple(page for page in p.late if page.reservation.decode != decode)
+    return p if late == p.late else replace(p, late=late)
+
+
+def _without(writes: tuple[Write, ...], write: Write) -> tuple[Write, ...]:
+    at = writes.index(write)
+    return (*writes[:at], *writes[at + 1 :])
 
 
 # --- decode -------------------------------------------------------------------------------------------------------

@@ -255,6 +255,7 @@ class Scene:
         if process is None or process.ref != ref:
             return
         self.processes[i] = None
+        self.processes = [proc.target_reaped(p, ref) if isinstance(p, PrefillProcess) else p for p in self.processes]
         self.timers = {timer for timer in self.timers if timer[0] != ref}
         self.tell_router(WorkerGone(ref))
 

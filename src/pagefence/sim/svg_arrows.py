@@ -12,7 +12,12 @@ from pagefence.sim.wording import lifelines, named, role
 
 Shape = Literal["message", "lost", "write", "under way"]
 _ON_MESSAGES: tuple[Kind, ...] = ("deliver", "overtake", "repeat", "echo", "lose")
-_NOTES: dict[Kind, str] = {"overtake": "overtakes", "repeat": "will come again", "echo": "an old copy"}
+_NOTES: dict[Kind, str] = {
+    "overtake": "overtakes",
+    "repeat": "will come again",
+    "echo": "an old copy",
+    "land-late": "late",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +45,8 @@ def _arrows(trace: Trace) -> Iterator[Arrow]:
     taken: dict[Message, int] = {}
     for row, step in enumerate(trace.steps):
         kind, message = step.move.kind, _travelling(step)
-        if kind == "land":
-            yield Arrow(_write(trace, row), row, row, "write")
+        if kind in ("land", "land-late"):
+            yield Arrow(_write(trace, row), row, row, "write", _NOTES.get(kind, ""))
         elif message is not None:
             sent = _sent(waiting, taken, message, kind)
             shape: Shape = "lost" if kind == "lose" else "message"

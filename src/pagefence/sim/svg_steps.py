@@ -17,6 +17,7 @@ _STEEP = 35.0
 _MARKED: dict[Kind, str] = {
     "compute": "compute",
     "compute-fails": "compute fails",
+    "write-fails": "a write fails",
     "verify": "verify",
     "generate": "generate",
     "flip": "broken frame",
@@ -82,7 +83,7 @@ def mark(plan: Plan, row: int, step: TraceStep) -> str:
         return draw.clock(at, colour) + words
     if move.kind == "reap":
         return words
-    shape = draw.cross(at, 4.5, RED) if move.kind in ("compute-fails", "flip") else ""
+    shape = draw.cross(at, 4.5, RED) if move.kind in ("compute-fails", "write-fails", "flip") else ""
     return draw.dot(at, 5.5, colour) + shape + words
 
 

@@ -30,6 +30,8 @@ MISHAPS: Mapping[Kind, float] = {
     "hang-up": 0.4,
     "crash": 0.15,
     "compute-fails": 0.3,
+    "write-fails": 2.0,
+    "land-late": 2.0,
     "flip": 0.5,
 }
 _OFTEN = 1_000_000

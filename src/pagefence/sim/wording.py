@@ -20,6 +20,8 @@ _SENTENCES: dict[Kind, str] = {
     "compute": "{who} computes {ticket}",
     "compute-fails": "{who} fails to compute {ticket}",
     "land": "a write of {who} for {ticket} lands",
+    "write-fails": "a write of {who} for {ticket} fails",
+    "land-late": "{what} of a failed write of {who} for {ticket} lands all the same",
     "verify": "{who} digests the pages{of}",
     "generate": "{who} generates for {ticket}",
     "flip": "{who} finds a broken {what} frame{of}",

@@ -219,7 +219,7 @@ def test_a_requests_tokens_do_not_depend_on_what_it_is_mixed_with(tally: Tally) 
 def test_nor_do_those_of_smollm2_whichever_way_their_kv_goes(smollm: Decoder) -> None:
     tally, ways = Tally(smollm, SMOLLM), transfers()
 
-    @settings(max_examples=20, **QUICK)
+    @settings(max_examples=10, **QUICK)
     @given(mixtures(SMOLLM, ways))
     def any_mixture(mixture: Mixture) -> None:
         tally.play(mixture)

@@ -79,17 +79,30 @@ def is_tie(logits: Tensor, params: SamplingParams, position: int, epsilon: float
         best = logits.topk(2).values
         return bool(best[0] - best[1] < epsilon)
     assert params.seed is not None
-    _, ends = nucleus(logits, params.temperature, params.top_p)
-    last = len(ends) - 1
-    point = uniform(params.seed, position) * float(ends[-1])
-    at = min(int(torch.searchsorted(ends, point, right=True)), last)
-    # Where the shares of the drawn token and of its neighbours begin and end.
-    border = [float(ends[i]) if i >= 0 else 0.0 for i in range(at - 2, min(at + 2, last + 1))]
-    low, high = border[1], border[2]
+    _, ends = nucleus(logits, params.temperature, 1.0)
     near = epsilon / params.temperature  # by so much of itself may a sum of shares be wrong
-    at_a_border = (at > 0 and point - low < near * low) or (at < last and high - point < near * high)
-    # Two of about the same share may change places, and top-p may keep one more or one less.
+    kept = int((ends < params.top_p).sum()) + 1 if params.top_p < 1.0 else len(ends)
+    # Top-p may keep one token less or more, and then the same draw falls elsewhere.
+    sizes = [kept]
+    if params.top_p < 1.0:
+        doubtful = [abs(float(ends[i]) - params.top_p) < near * params.top_p for i in (max(kept - 2, 0), kept - 1)]
+        sizes += [
+            size for size, doubt in zip((max(kept - 1, 1), min(kept + 1, len(ends))), doubtful, strict=True) if doubt
+        ]
+    points = [uniform(params.seed, position) * float(ends[size - 1]) for size in sizes]
+    drawn = [
+        min(int(torch.searchsorted(ends, point, right=True)), size - 1)
+        for point, size in zip(points, sizes, strict=True)
+    ]
+    return len(set(drawn)) > 1 or any(
+        _at_a_border(ends, *draw, near) for draw in zip(points, drawn, sizes, strict=True)
+    )
+
+
+def _at_a_border(ends: Tensor, point: float, at: int, size: int, near: float) -> bool:
+    """The draw, the token at `at` of `size`, falls beside a neighbour's share, or a neighbour's share is as large."""
+    border = [float(ends[i]) if i >= 0 else 0.0 for i in range(at - 2, min(at + 2, len(ends)))]
+    low, high = border[1], border[2]
     shares = [end - begin for begin, end in pairwise(border)]
     swapped = any(other > 0 and abs(other - shares[1]) < near * shares[1] for other in (shares[0], *shares[2:]))
-    kept = params.top_p < 1.0 and any(abs(float(end) - params.top_p) < near * params.top_p for end in ends[-2:])
-    return at_a_border or swapped or kept
+    return swapped or (at > 0 and point - low < near * low) or (at < size - 1 and high - point < near * high)

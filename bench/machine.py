@@ -29,9 +29,10 @@ class Limits:
     float32: float
     bfloat16: float
 
-    def product(self, dtype: str) -> float:
-        """The rate for weights of this format. What is quantised is held against float32's."""
-        return self.bfloat16 if dtype == "bfloat16" else self.float32
+    @property
+    def product(self) -> float:
+        """The faster product: weights of any format can be widened on the way to it."""
+        return max(self.float32, self.bfloat16)
 
 
 def measure(threads: int, seconds: float = SECONDS) -> Limits:
@@ -94,13 +95,13 @@ class Shape:
         Keys and values, which are short here, are left out, so that the true limit is a little lower.
         """
         read = self.weight_bytes[form] / limits.read
-        multiplied = 2 * (self.body + self.head) * streams / limits.product(form)
+        multiplied = 2 * (self.body + self.head) * streams / limits.product
         return streams / max(read, multiplied)
 
-    def first_limit(self, limits: Limits, form: str, tokens: int) -> float:
+    def first_limit(self, limits: Limits, tokens: int) -> float:
         """Seconds to the first token at least: every weight of the body times every token, and causal attention."""
         attention = 2 * tokens**2 * self.width * self.layers
-        return (2 * (self.body * tokens + self.head) + attention) / limits.product(form)
+        return (2 * (self.body * tokens + self.head) + attention) / limits.product
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,9 +73,9 @@ def environment(peers: Peers) -> dict[str, str]:
     }
 
 
-def compiled(model: str) -> Path:
-    """Where vLLM keeps what it compiled; a start that finds it filled is a warm one."""
-    return _home() / "cache" / "vllm" / model
+def compiled(name: str) -> Path:
+    """A file that is there once this engine has started, and with it what it compiled: its starts are warm ones."""
+    return _home() / "cache" / f"{name}.compiled"
 
 
 def set_up(parts: Sequence[str], peers: Peers, say: Callable[[str], None]) -> None:

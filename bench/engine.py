@@ -52,12 +52,11 @@ async def run_engines(
         for engine in chosen:
             try:
                 running.append(await _started(engine, names, plan, places, folder, samples))
+                await _idle(running[-1], samples)
             except (CannotStart, TimeoutError, OSError) as error:
                 say(f"{engine.name} is left out: {error}")
                 for name in names:
                     samples.lack(name, engine.name, str(error) or type(error).__name__)
-        for engine_up in running:
-            await _idle(engine_up, samples)
         await rows.measure(running, names, plan, samples, say)
         for engine_up in running:
             samples.add("peak-memory", engine_up.engine.name, 0, engine_up.peak_bytes / 2**30)

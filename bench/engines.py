@@ -164,12 +164,12 @@ def engines(threads: int) -> dict[str, Engine]:
         Engine(
             "vllm", "vllm", "bfloat16", "CPU build, compiled, bfloat16, no prefix cache",
             ("--dtype", "bfloat16", *vllm_flags), vllm_variables, {"ignore_eos": True}, ("vllm", "model"),
-            start_s=420, starts=2,
+            start_s=420, starts=1,
         ),
         Engine(
             "vllm-float32", "vllm", "float32", "CPU build, compiled, float32, no prefix cache",
             ("--dtype", "float32", *vllm_flags), {**vllm_variables, "VLLM_CPU_KVCACHE_SPACE": "2"},
-            {"ignore_eos": True}, ("vllm", "model"), start_s=420, starts=2,
+            {"ignore_eos": True}, ("vllm", "model"), start_s=420, starts=1,
         ),
         Engine(
             "llama", "llama", "Q4_1", "llama-server on the GGUF file, no prompt cache", llama_flags, {},

@@ -77,8 +77,8 @@ HOW = (
     "- *Mixed load*: {requests} requests at Poisson arrivals, one in four of 800 to 1,200 tokens, the others of 32 to 128, answers of 16 to "
     "64; sent at their time whether or not others are answered. Tokens/s over the time from the first request to the last token.\n"
     "- *Peak memory*: PSS of all processes of the engine, the most of what was seen after each measurement.\n"
-    "- *Start*: from the start of the process to the end of the answer to one token, with nothing else running. vLLM keeps what it "
-    "compiled; the row without that is its very first start.\n"
+    "- *Start*: from the start of the process to the end of the answer to one token, the engines before it idle or stopped. vLLM "
+    "keeps what it compiled; the row without that is its very first start.\n"
     "- An engine that uses more than 0.02 cores while idle is stopped while another is measured."
 )
 

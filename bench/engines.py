@@ -226,7 +226,7 @@ def require(engine: Engine) -> None:
 async def start(engine: Engine, peers: Peers, folder: Path) -> Running:
     """Start it and ask it for one token. Raises CannotStart; nothing is left running then."""
     require(engine)
-    port = _free_port()
+    port = load.free_port()
     command, environment = _command(engine, peers, port)
     log = folder / f"{engine.name}.log"
     began = time.perf_counter()
@@ -240,8 +240,6 @@ async def start(engine: Engine, peers: Peers, folder: Path) -> Running:
 
 
 async def _until_answer(engine: Engine, tree: Tree, port: int) -> Asked:
-    asked: Asked
-    prompt = Prompts("start", engine.name).of(8)
     if engine.kind == "transformers":
         stdout = tree.process.stdout
         assert stdout is not None
@@ -249,22 +247,29 @@ async def _until_answer(engine: Engine, tree: Tree, port: int) -> Asked:
         if not line:
             raise CannotStart(f"{engine.name} ended; {tree.log} ends with:\n{tree.tail()}")
         asked = InProcess(tree)
-        await asked.first(prompt)
+        await asked.first(Prompts("start", engine.name).of(8))
         return asked
-    asked = OverHttp(Server("127.0.0.1", port, MODEL, KEY, engine.extra))
-    deadline = time.monotonic() + engine.start_s
+    server = Server("127.0.0.1", port, MODEL, KEY, engine.extra)
+    await until_answer(engine.name, tree, server, engine.start_s)
+    return OverHttp(server)
+
+
+async def until_answer(name: str, tree: Tree, server: Server, within_s: float) -> None:
+    """Return once it has answered with a token. Raises CannotStart."""
+    prompt = Prompts("start", name).of(8)
+    deadline = time.monotonic() + within_s
     said = "it does not listen"
     while time.monotonic() < deadline:
         if not tree.alive:
-            raise CannotStart(f"{engine.name} ended; {tree.log} ends with:\n{tree.tail()}")
-        if _listens(port):
+            raise CannotStart(f"{name} ended; {tree.log} ends with:\n{tree.tail()}")
+        if _listens(server.port):
             try:
-                await load.ask(asked.server, prompt, 1, max(1.0, deadline - time.monotonic()))
-                return asked
+                await load.ask(server, prompt, 1, max(1.0, deadline - time.monotonic()))
+                return
             except AskFailed as error:  # while it loads it answers 503
                 said = str(error)
         await asyncio.sleep(POLL_S)
-    raise CannotStart(f"{engine.name} does not answer after {engine.start_s:g} s ({said}); log: {tree.log}")
+    raise CannotStart(f"{name} does not answer after {within_s:g} s ({said}); log: {tree.log}")
 
 
 def _command(engine: Engine, peers: Peers, port: int) -> tuple[list[str], dict[str, str]]:
@@ -319,12 +324,6 @@ def _said(command: list[str], peers: Peers) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout + done.stderr
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _listens(port: int) -> bool:

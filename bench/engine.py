@@ -11,8 +11,8 @@ Engines: {engines}.
 
 All engines are up at once, idle or stopped, and take turns inside every row, so that a slow minute of the machine slows
 each of them. Peers are set up by `python -m bench.peers`; --vllm-python, --llama-server and --model-folder (or the
-variables PAGEFENCE_VLLM_PYTHON, PAGEFENCE_LLAMA_SERVER, PAGEFENCE_MODEL_FOLDER) name those that exist elsewhere. An engine that cannot
-start says why and is left out. Ctrl-C ends everything that was started.
+variables PAGEFENCE_VLLM_PYTHON, PAGEFENCE_LLAMA_SERVER, PAGEFENCE_MODEL_FOLDER) name those that exist elsewhere. An
+engine that cannot start says why and is left out. Ctrl-C ends everything that was started.
 """
 
 from __future__ import annotations
@@ -111,8 +111,10 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--engines", nargs="+", default=[], metavar="NAME", help=f"default: {', '.join(known.DEFAULT)}")
     parser.add_argument("--rounds", type=int, help="rounds of every row (3)")
     parser.add_argument("--quick", action="store_true", help="one round, short answers: to try the script, no figures")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="for every engine (all cores)")
-    parser.add_argument("--pairs", type=int, help="of isolation: runs with and without the guards (10)")
+    parser.add_argument(
+        "--threads", type=int, default=len(os.sched_getaffinity(0)), help="for every engine (all cores)"
+    )
+    parser.add_argument("--pairs", type=int, help="of isolation: runs with and without the guards (8)")
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the page, keeping what is by hand in it")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every sample")
     parser.add_argument("--logs", type=Path, metavar="FOLDER", help="where engines' logs go (a new one in /tmp)")
@@ -169,7 +171,8 @@ def _run(options: argparse.Namespace) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     here = machine.Description.here()
     say(f"{here.cores} cores, load {here.load:.1f}; logs in {folder}")
-    samples, sections, extra = Samples(), [], {}
+    samples, sections = Samples(), list[str]()
+    extra: dict[str, object] = {}
     run = None
     if chosen:
         say("limits of this machine")
@@ -181,7 +184,7 @@ def _run(options: argparse.Namespace) -> int:
             time.strftime("%Y-%m-%d"), _command(), here, limits, shape, told, chosen, names, plan, samples, targets()
         )
         again = machine.measure(options.threads)
-        run.limits = machine.Limits(*(max(pair) for pair in zip(asdict(limits).values(), asdict(again).values(), strict=True)))
+        run.limits = limits.best(again)
         print(f"\n{report.comparison(run)}\n\n{report.lacking(run)}\n\n{report.against(run)}\n\n{report.limits(run)}")
     if "handoff" in options.only:
         say("hand-off")
@@ -190,7 +193,7 @@ def _run(options: argparse.Namespace) -> int:
         extra["handoff"] = {name: asdict(each) for name, each in found.items()}
         print(f"\n{handoff.shown(found)}")
     if "isolation" in options.only:
-        pairs = options.pairs or (2 if options.quick else 10)
+        pairs = options.pairs or (2 if options.quick else 8)
         costs = asyncio.run(isolation.measure(pairs, options.threads, folder, say))
         sections.append(isolation.section(costs))
         extra["isolation"] = costs.as_json()

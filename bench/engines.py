@@ -46,7 +46,7 @@ class Asked(Protocol):
         """Seconds to the first token."""
 
     async def rate(self, prompts: Sequence[Sequence[int]], tokens: int) -> float:
-        """Steady decode tokens/s of these prompts at once."""
+        """Decode tokens/s of these prompts at once."""
 
     async def mix(self, plan: Sequence[Arrival], prompts: Prompts) -> Mixed:
         """A mixed load."""
@@ -64,7 +64,7 @@ class OverHttp:
 
     async def rate(self, prompts: Sequence[Sequence[int]], tokens: int) -> float:
         """As `Asked.rate`."""
-        return load.steady_rate(await load.together(self.server, prompts, tokens))
+        return load.decode_rate(await load.together(self.server, prompts, tokens))
 
     async def mix(self, plan: Sequence[Arrival], prompts: Prompts) -> Mixed:
         """As `Asked.mix`."""
@@ -84,7 +84,7 @@ class InProcess:
     async def rate(self, prompts: Sequence[Sequence[int]], tokens: int) -> float:
         """As `Asked.rate`: all rows begin and end together."""
         answer = await self._ask(prompts, tokens)
-        return load.steady_rate([answer]) * len(prompts)
+        return load.decode_rate([answer]) * len(prompts)
 
     async def mix(self, plan: Sequence[Arrival], prompts: Prompts) -> Mixed:
         """Raises AskFailed: a call of `generate` takes one batch."""
@@ -144,8 +144,8 @@ class Engine:
 
 def engines(threads: int) -> dict[str, Engine]:
     """All that there are, by name, in the order of the table."""
-    served = ("--context", str(CONTEXT), "--kv-pool-tokens", str(POOL_TOKENS), "--max-requests", str(ROWS))
-    served = (*served, "--threads", str(threads), "--no-prefix-cache")
+    served: tuple[str, ...] = ("--context", str(CONTEXT), "--kv-pool-tokens", str(POOL_TOKENS))
+    served = (*served, "--max-requests", str(ROWS), "--threads", str(threads), "--no-prefix-cache")
     # PageFence has no `ignore_eos`; the end tokens are made unlikely instead.
     endless = {"logit_bias": {"0": -100, "2": -100}}
     vllm_flags = ("--max-model-len", str(CONTEXT), "--max-num-seqs", str(ROWS), "--no-enable-prefix-caching")
@@ -219,7 +219,7 @@ def require(engine: Engine) -> None:
         [sys.executable, "-m", "pagefence", "serve", "--help"],
         capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "200", "TERM": "dumb"},
     ).stdout  # fmt: skip
-    if "--mode" not in told:
+    if not re.search(r"--mode\b(?!l)", told):
         raise CannotStart("this build of `pagefence serve` has no --mode")
 
 

@@ -113,7 +113,7 @@ def measure(tokens: int = 1_024, chunk: int = 256, rounds: int = 15) -> dict[str
         with tempfile.TemporaryDirectory(prefix="pf-", dir="/tmp") as folder:
             for backend in BACKENDS:
                 ours, theirs = spawn.Pipe()
-                owner = spawn.Process(target=own, args=(backend, folder, tokens, theirs), daemon=True)
+                owner: BaseProcess = spawn.Process(target=own, args=(backend, folder, tokens, theirs), daemon=True)
                 owner.start()
                 owners.append(owner)
                 theirs.close()

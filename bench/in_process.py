@@ -2,7 +2,7 @@
 
 `PYTHON in_process.py MODEL_FOLDER DTYPE THREADS`: says `{"versions": ...}` when it is ready, then answers one JSON line
 on standard output for each on standard input: `{"prompts": [[ids], ...], "tokens": n}` gets `{"asked": s, "steps":
-[s, ...]}`, the moments of `time.perf_counter` at which each step of the batch was done. Imports nothing of this project.
+[s, ...]}`, the moments of `time.perf_counter` at which each step was done. Imports nothing of this project.
 """
 
 import json

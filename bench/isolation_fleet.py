@@ -52,8 +52,14 @@ def clocked(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
     return timed
 
 
+def _replace(owner: Any, attribute: str, call: Callable[..., Any]) -> None:
+    """In the module that calls it. A name that is not there any more must not go unnoticed."""
+    assert callable(getattr(owner, attribute)), attribute
+    setattr(owner, attribute, call)
+
+
 def _clock(owner: Any, attribute: str, name: str) -> None:
-    setattr(owner, attribute, clocked(name, getattr(owner, attribute)))
+    _replace(owner, attribute, clocked(name, getattr(owner, attribute)))
 
 
 def time_guards() -> Decisions:
@@ -65,7 +71,7 @@ def time_guards() -> Decisions:
     for change in ("hold", "drained", "quarantine"):
         _clock(PagePool, change, "drain")
     # In the modules that call them: what decode checks at the hand-off, what prefill writes.
-    decode.page_digests = clocked("decode-digest", decode.page_digests)
+    _clock(decode, "page_digests", "decode-digest")
     _clock(transfer, "page_digest", "prefill-digest")
     for written in ("write_head", "write_tail"):
         _clock(transfer, written, "prefill-frames")
@@ -98,10 +104,11 @@ def leave_out_guards() -> Decisions:
     def nothing(*_: object) -> None:
         """In the place of a write of frames."""
 
-    transfer.write_head = transfer.write_tail = nothing
-    frames.write_frames = nothing
-    transfer.page_digest = lambda segment, page: b""
-    decode.page_digests = lambda segment, pages: tuple(b"" for _ in pages)
+    _replace(transfer, "write_head", nothing)
+    _replace(transfer, "write_tail", nothing)
+    _replace(frames, "write_frames", nothing)
+    _replace(transfer, "page_digest", lambda segment, page: b"")
+    _replace(decode, "page_digests", lambda segment, pages: tuple(b"" for _ in pages))
     return decisions_without()
 
 

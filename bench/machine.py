@@ -29,6 +29,11 @@ class Limits:
     float32: float
     bfloat16: float
 
+    def best(self, other: Limits) -> Limits:
+        """The better of two measurements, figure by figure."""
+        pairs = zip(asdict(self).values(), asdict(other).values(), strict=True)
+        return Limits(*(max(pair) for pair in pairs))
+
     @property
     def product(self) -> float:
         """The faster product: weights of any format can be widened on the way to it."""

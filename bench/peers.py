@@ -2,9 +2,9 @@
 
     python -m bench.peers [vllm] [model] [llama] [--check]
 
-No argument: all three. `vllm`: an environment with vLLM's CPU build, transformers in it too. `model`: the embedded model
-as safetensors in bfloat16, made from its GGUF file. `llama`: llama-server, built from its published sources (about
-twelve minutes on two cores). PAGEFENCE_PEERS names another folder; about 5 GB. `--check` says what is there.
+No argument: all three. `vllm`: an environment with vLLM's CPU build, transformers in it too. `model`: the embedded
+model as safetensors in bfloat16, made from its GGUF file. `llama`: llama-server, built from its published sources
+(about twelve minutes on two cores). PAGEFENCE_PEERS names another folder; about 5 GB. `--check` says what is there.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class Peers:
 def located(python: Path | None = None, model: Path | None = None, llama: Path | None = None) -> Peers:
     """What was named, and our own places for the rest. Fetches the embedded model."""
     home = _home()
-    return Peers(python or _python(), model or home / "model", fetch(), llama or home / "llama" / "bin" / "llama-server")
+    server = llama or home / "llama" / "bin" / "llama-server"
+    return Peers(python or _python(), model or home / "model", fetch(), server)
 
 
 def environment(peers: Peers) -> dict[str, str]:
@@ -189,7 +190,8 @@ def _llama(peers: Peers, say: Callable[[str], None]) -> None:
         raise CannotSetUp(f"no sources of llama.cpp below {sources}")
     root = min(roots, key=lambda path: len(path.parts))
     path = {**os.environ, "PATH": f"{tools / 'bin'}{os.pathsep}{os.environ['PATH']}"}
-    off = [f"-DLLAMA_{what}=OFF" for what in ("CURL", "BUILD_TESTS", "BUILD_EXAMPLES", "BUILD_UI", "OPENSSL", "BUILD_MTMD")]
+    left_out = ("CURL", "BUILD_TESTS", "BUILD_EXAMPLES", "BUILD_UI", "OPENSSL", "BUILD_MTMD")
+    off = [f"-DLLAMA_{what}=OFF" for what in left_out]
     cmake, build = tools / "bin" / "cmake", home / "build"
     _run("llama", cmake, "-S", root, "-B", build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", *off, environment=path)
     jobs = str(len(os.sched_getaffinity(0)))

@@ -35,7 +35,6 @@ class Run:
     samples: Samples
     targets: Sequence[Target]
     seconds: float = 0.0
-    notes: list[str] = field(default_factory=list)
     sections: list[str] = field(default_factory=list)
 
 
@@ -43,21 +42,16 @@ def page(run: Run, old: str = "") -> str:
     """The page, with the hand-written part of the `old` one."""
     parts = [
         "# Performance",
-        "Written by `make bench-engine`; only what stands under *Why* is written by hand and survives the next run. All figures come "
-        "from one run on one machine, with engines taking turns inside every row; they say nothing of other machines.",
+        OPENING,
         about(run),
         "## Engines",
         comparison(run, markdown=True),
-        *(f"- {note}" for note in run.notes),
         lacking(run),
         "## Targets",
         against(run, markdown=True),
         "## Limits of this machine",
         limits(run, markdown=True),
-        "The limit of decode is the smaller of two rates: all weights read once a step in the format served, at the speed at which all "
-        "cores read memory; and every weight multiplied once for each stream, at the faster of the two products. The limit of a first "
-        "token is the products of the prompt at that rate. A figure above 100 % means that the engine multiplies in a format with "
-        "faster products (integers), or that the machine was busy while its limit was measured.",
+        LIMITS,
         *run.sections,
         "## How it is measured",
         HOW.format(rounds=run.plan.rounds, tokens=run.plan.tokens, prompt=PROMPT, requests=run.plan.mixed_requests),
@@ -67,20 +61,33 @@ def page(run: Run, old: str = "") -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-HOW = (
-    "Medians of {rounds} rounds, one where the table says so; ratios of targets are medians of the ratios of single rounds. Prompts are "
-    "random token ids, the same for every engine, never repeated; answers are greedy and do not end early.\n\n"
-    "- *Decode*: n requests of {prompt} tokens at once, {tokens} tokens each. Tokens that came while all n were generating, from the last "
-    "first token to the first last token, over that time.\n"
-    "- *First token*: from before the connection is opened until the first streamed event with a token; in process, until the first step "
-    "is done.\n"
-    "- *Mixed load*: {requests} requests at Poisson arrivals, one in four of 800 to 1,200 tokens, the others of 32 to 128, answers of 16 to "
-    "64; sent at their time whether or not others are answered. Tokens/s over the time from the first request to the last token.\n"
-    "- *Peak memory*: PSS of all processes of the engine, the most of what was seen after each measurement.\n"
-    "- *Start*: from the start of the process to the end of the answer to one token, the engines before it idle or stopped. vLLM "
-    "keeps what it compiled; the row without that is its very first start.\n"
-    "- An engine that uses more than 0.02 cores while idle is stopped while another is measured."
-)
+OPENING = """\
+Written by `make bench-engine`; only what stands under *Why* is written by hand and survives the next run. All figures
+come from one run on one machine, with engines taking turns inside every row; they say nothing of other machines. In
+brackets: the share of [this machine's limit](#limits-of-this-machine)."""
+
+LIMITS = """\
+The limit of decode is the smaller of two rates: all weights read once a step in the format served, at the speed at
+which all cores read memory; and every weight multiplied once for each stream, at the faster of the two products. The
+limit of a first token is the products of the prompt at that rate. A figure above 100 % means that the engine multiplies
+in a format with faster products (integers), that caches held part of the weights, or that the machine was busy while
+its limit was measured."""
+
+HOW = """\
+Medians of {rounds} rounds, one where the table says so; ratios of targets are medians of the ratios of single rounds.
+Prompts are random token ids, the same for every engine, never repeated; answers are greedy and do not end early.
+
+- *Decode*: n requests of {prompt} tokens at once, {tokens} tokens each. Tokens after each stream's first, over the time
+  from the first token of all to the last; an engine that takes prompts one by one meanwhile pays for it.
+- *First token*: from before the connection is opened until the first streamed event with a token; in process, until
+  the first step is done.
+- *Mixed load*: {requests} requests at Poisson arrivals, one in four of 800 to 1,200 tokens, the others of 32 to 128,
+  answers of 16 to 64; sent at their time whether or not others are answered. Tokens/s over the time from the first
+  request to the last token.
+- *Peak memory*: PSS of all processes of the engine, the most of what was seen after each measurement.
+- *Start*: from the start of the process to the end of the answer to one token, the engines before it idle or stopped.
+  vLLM keeps what it compiled; the row without that is its very first start.
+- An engine that uses more than 0.02 cores while idle is stopped while another is measured."""
 
 
 def by_hand(old: str) -> str:
@@ -95,7 +102,7 @@ def about(run: Run) -> str:
     machine = run.machine
     lines = [
         f"- {run.date}, {run.seconds / 60:.0f} minutes: `{run.command}`",
-        f"- {machine.cpu}, {machine.cores} cores, {machine.memory_gib:.1f} GiB; of the flags that matter: {machine.flags}; "
+        f"- {machine.cpu}, {machine.cores} cores, {machine.memory_gib:.1f} GiB, {machine.flags}; "
         f"Linux {machine.kernel}, Python {machine.python}; load {machine.load:.1f} at the start",
         *(f"- {name} {version}" for name, version in run.versions.items()),
         *(f"- column `{engine.name}`: {engine.about}; weights in {engine.format()}" for engine in run.engines),
@@ -173,7 +180,8 @@ def limits(run: Run, markdown: bool = False) -> str:
     ]
     for form, size in run.shape.weight_bytes.items():
         rates = ", ".join(figure(run.shape.decode_limit(found, form, n)) for n in STREAMS)
-        rows.append([f"decode at {', '.join(map(str, STREAMS))} streams, {form} ({size / 1e6:,.0f} MB)", f"{rates} tokens/s"])
+        what = f"decode at {', '.join(map(str, STREAMS))} streams, {form} ({size / 1e6:,.0f} MB)"
+        rows.append([what, f"{rates} tokens/s"])
     times = ", ".join(figure(run.shape.first_limit(found, n)) for n in FIRSTS)
     rows.append([f"first token at {', '.join(f'{n:,}' for n in FIRSTS)} tokens", f"{times} s"])
     return _print(["limit", ""], rows, markdown)

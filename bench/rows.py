@@ -176,7 +176,8 @@ async def _one(engine: Running, group: Sequence[Row], turn: int, plan: Plan, sam
     if row.kind == "decode":
         if row.size > engine.engine.most:
             raise AskFailed(f"asked for {engine.engine.most} streams at most")
-        samples.add(row.name, name, turn, await engine.asked.rate([prompts.of(PROMPT) for _ in range(row.size)], plan.tokens))
+        batch = [prompts.of(PROMPT) for _ in range(row.size)]
+        samples.add(row.name, name, turn, await engine.asked.rate(batch, plan.tokens))
     elif row.kind == "first":
         samples.add(row.name, name, turn, await engine.asked.first(prompts.of(row.size)))
     else:

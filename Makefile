@@ -53,10 +53,10 @@ bench: $(READY) ## measured tables: what digests, zeroing, frames, one-sided wri
 	$(BIN)/python -m bench.digest
 	$(BIN)/python -m bench.handoff
 
-bench-peers: setup ## sets up the engines to compare with: vLLM and llama-server, 5 GB, a quarter of an hour
+bench-peers: setup ## vLLM, transformers and llama-server to compare with, in the cache: 5 GB, a quarter of an hour
 	$(BIN)/python -m bench.peers
 
-bench-engine: setup bench-peers ## PageFence beside vLLM, llama-server, transformers; what isolation costs (ARGS="--help")
+bench-engine: setup ## this engine beside vLLM, llama-server, transformers; what isolation costs; sets the peers up (ARGS="--help")
 	$(BIN)/python -m bench.engine --write docs/reference/performance.md $(ARGS)
 
 docs: $(READY) ## regenerate the generated pages

@@ -16,7 +16,7 @@ import psutil
 import torch
 
 ARRAY_BYTES = 512 * 2**20
-SIDE = 1_536
+SIDE = 768
 SECONDS = 1.0
 TOLD = ("avx", "avx2", "fma", "f16c", "avx512f", "avx512_bf16", "avx512_vnni", "avx_vnni", "amx_bf16", "amx_int8")
 

@@ -91,9 +91,8 @@ async def _started(
 
 async def _idle(up: Running, samples: Samples) -> None:
     """What it uses while nobody asks it anything; one that spins is stopped at once."""
-    before, began = up.tree.cpu_seconds(), time.perf_counter()
-    await asyncio.sleep(IDLE_S)
-    up.idle_cores = (up.tree.cpu_seconds() - before) / (time.perf_counter() - began)
+    await up.settle()
+    up.idle_cores = await up.cores(IDLE_S)
     samples.add("idle", up.engine.name, 0, up.idle_cores)
     if up.stops:
         up.tree.stop()
@@ -147,7 +146,8 @@ def _names(parser: argparse.ArgumentParser, what: str, said: Sequence[str], know
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse, set up, measure, print, write. 130 after Ctrl-C."""
     options = parse(arguments)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGTERM):  # also where a shell in the background had us ignore the first
+        signal.signal(number, signal.default_int_handler)
     try:
         return _run(options)
     except KeyboardInterrupt:

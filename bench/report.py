@@ -87,7 +87,8 @@ Prompts are random token ids, the same for every engine, never repeated; answers
 - *Peak memory*: PSS of all processes of the engine, the most of what was seen after each measurement.
 - *Start*: from the start of the process to the end of the answer to one token, the engines before it idle or stopped.
   vLLM keeps what it compiled; the row without that is its very first start.
-- An engine that uses more than 0.02 cores while idle is stopped while another is measured."""
+- Between measurements the engine that was asked comes to rest. One that still uses more than a tenth of a core then is
+  stopped while others are measured."""
 
 
 def by_hand(old: str) -> str:

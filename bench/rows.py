@@ -16,7 +16,7 @@ STREAMS = (1, 4, 16, 64)
 FIRSTS = (100, 1_000, 4_000)
 PROMPT = 16
 """Tokens of a prompt in the decode rows: short, so that all streams soon generate."""
-SLOW_S = 45.0
+SLOW_S = 30.0
 """A row that takes an engine longer than this is measured in the first round only."""
 
 Sense = Literal["more", "less"]
@@ -50,7 +50,7 @@ ROWS: Mapping[str, Row] = {
 }
 
 ABOUT: Mapping[str, str] = {
-    "decode": "decode, {size} streams",
+    "decode": "decode, streams: {size}",
     "first": "first token, {size:,} tokens",
     "mixed-rate": "mixed load, tokens/s",
     "mixed-first-p50": "mixed load, first token p50",
@@ -115,7 +115,7 @@ class Plan:
 
     rounds: int = 3
     tokens: int = 64
-    mixed_requests: int = 24
+    mixed_requests: int = 16
     mixed_per_second: float = 1.0
     slow_s: float = SLOW_S
 
@@ -157,9 +157,10 @@ async def measure(
                         samples.lack(each.name, name, str(error))
                 finally:
                     engine.weigh()
+                    took = time.perf_counter() - began
+                    await engine.settle()
                     if engine.stops:
                         engine.tree.stop()
-                took = time.perf_counter() - began
                 if took > plan.slow_s:
                     slow.add((row.name, name))
                 what = title(row) if row.kind != "mixed" else "mixed load"

@@ -4,10 +4,10 @@ BIN := .venv/bin
 READY := .venv/.installed
 MOONCAKE_LIBRARIES := libibverbs1 libnl-3-200 libnl-route-3-200 libnuma1 libcurl4
 
-.PHONY: help setup verify test test-slow soak test-mooncake mutation explore lint format bench docs matrix clean
+.PHONY: help setup verify test test-slow soak test-mooncake mutation explore lint format bench bench-peers bench-engine docs matrix clean
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*##/\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*##/\t/' | expand -t 14
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("PageFence needs Python 3.11 or newer, this is " + sys.version.split()[0] + ": make PYTHON=/path/to/python3.11") if sys.version_info < (3, 11) else None'
@@ -53,8 +53,14 @@ format: $(READY) ## rewrite the sources as ruff wants them
 	$(BIN)/ruff format src tests bench
 
 bench: $(READY) ## measured tables: what digests, zeroing, frames, one-sided writes and a hand-off cost
-	$(BIN)/python bench/digest.py
-	$(BIN)/python bench/handoff.py
+	$(BIN)/python -m bench.digest
+	$(BIN)/python -m bench.handoff
+
+bench-peers: setup ## vLLM, transformers and llama-server to compare with, in the cache: 5 GB, a quarter of an hour
+	$(BIN)/python -m bench.peers
+
+bench-engine: setup ## this engine beside vLLM, llama-server, transformers; what isolation costs; sets the peers up (ARGS="--help")
+	$(BIN)/python -m bench.engine --write docs/reference/performance.md $(ARGS)
 
 docs: $(READY) ## regenerate the generated pages
 	$(BIN)/python -m pagefence.protocol.table > docs/reference/protocol.md

@@ -1,6 +1,6 @@
 """What the KV store's guards cost, against memcpy: digests, zeroing, one-sided writes, and the frame check.
 
-    python bench/digest.py [--tokens N] [--pages N] [--rounds N]
+    python -m bench.digest [--tokens N] [--pages N] [--rounds N]
 
 One core, real shared memory, pages of the embedded model (30 layers, 3 KV heads of 64, 16-bit: 23,040 bytes a token).
 Rounds are interleaved, so that a busy machine slows every row alike; the table shows the median and the best round.
@@ -20,6 +20,7 @@ from collections.abc import Callable
 import torch
 from blake3 import blake3
 
+from bench import table
 from pagefence.engine.kv.digest import page_digests
 from pagefence.engine.kv.frames import check, expect, write_frames
 from pagefence.engine.kv.layout import Layout
@@ -72,13 +73,12 @@ def bulk(tokens: int, rounds: int) -> None:
     seconds = timed(rows, rounds)
     peer = statistics.median(seconds[PEER])
     kilotokens, size = layout.tokens / 1000, layout.pages * layout.payload_bytes
-    print(f"{'per 1,000 tokens of KV':<32}{'median ms':>10}{'best ms':>10}{'GB/s':>8}{'x memcpy':>10}")
+    lines = []
     for name, values in seconds.items():
         median = statistics.median(values)
-        print(
-            f"{name:<32}{median * 1e3 / kilotokens:>10.2f}{min(values) * 1e3 / kilotokens:>10.2f}"
-            f"{size / median / 1e9:>8.2f}{median / peer:>10.2f}"
-        )
+        figures = (median * 1e3 / kilotokens, min(values) * 1e3 / kilotokens, size / median / 1e9, median / peer)
+        lines.append([name, *(f"{value:.2f}" for value in figures)])
+    print(table.text(["per 1,000 tokens of KV", "median ms", "best ms", "GB/s", "x memcpy"], lines))
 
 
 def frames(pages: int, rounds: int) -> None:
@@ -95,9 +95,11 @@ def frames(pages: int, rounds: int) -> None:
         "warm": lambda: check(pool, expected),
     }
     seconds = timed(rows, rounds * 5)
-    print(f"\n{f'frame check, {pages:,} pages':<32}{'median us':>10}{'best us':>10}")
-    for name in ("cold", "warm"):
-        print(f"{name:<32}{statistics.median(seconds[name]) * 1e6:>10.0f}{min(seconds[name]) * 1e6:>10.0f}")
+    told = [
+        [name, *(f"{value * 1e6:.0f}" for value in (statistics.median(seconds[name]), min(seconds[name])))]
+        for name in ("cold", "warm")
+    ]
+    print(f"\n{table.text([f'frame check, {pages:,} pages', 'median us', 'best us'], told)}")
 
 
 def main() -> None:

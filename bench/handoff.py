@@ -1,6 +1,6 @@
 """What a hand-off costs over each back-end: prefill's write, chunk by chunk, and decode's check of frames and digests.
 
-    python bench/handoff.py [--tokens N] [--chunk N] [--rounds N]
+    python -m bench.handoff [--tokens N] [--chunk N] [--rounds N]
 
 Two processes, pages of the embedded model (23,040 bytes a token). Rounds are interleaved, so that a busy machine slows
 every row alike. Back-ends whose packages are missing are left out.
@@ -14,11 +14,15 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 
 import torch
 
+from bench import table
 from pagefence.engine.kv.backends import offered, reach
 from pagefence.engine.kv.digest import page_digests
 from pagefence.engine.kv.frames import check, expect
@@ -52,6 +56,8 @@ def own(backend: str, run_dir: str, tokens: int, said: Connection) -> None:
         mac_key=TOKEN,
         segment_token=TOKEN,
         http_port=0,
+        seat=0,
+        memory_bytes=0,
     )
     segment = Segment.create(page_layout(tokens))
     refs = [PageRef(page, 1) for page in range(segment.layout.pages)]
@@ -78,48 +84,93 @@ def write(transfer: Transfer, source: Segment, chunk: int) -> float:
     return time.perf_counter() - start
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Seconds per 1,000 tokens, medians but for `best`, of one back-end."""
+
+    write: float
+    best: float
+    check: float
+
+    @property
+    def whole(self) -> float:
+        """Write and check."""
+        return self.write + self.check
+
+
+def measure(tokens: int = 1_024, chunk: int = 256, rounds: int = 15) -> dict[str, Found]:
+    """Start an owner for each back-end and let them take turns."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    spawn = get_context("spawn")
+    source = Segment.create(page_layout(tokens))
+    source.kv.normal_()
+    ways: dict[str, tuple[Transfer, Connection]] = {}
+    owners: list[BaseProcess] = []
+    writes: dict[str, list[float]] = {}
+    checks: dict[str, list[float]] = {}
+    try:
+        with tempfile.TemporaryDirectory(prefix="pf-", dir="/tmp") as folder:
+            for backend in BACKENDS:
+                ours, theirs = spawn.Pipe()
+                owner: BaseProcess = spawn.Process(target=own, args=(backend, folder, tokens, theirs), daemon=True)
+                owner.start()
+                owners.append(owner)
+                theirs.close()
+                address = ours.recv()
+                if isinstance(address, BackendMissing):
+                    print(f"{backend} is left out: {address}", file=sys.stderr)
+                    continue
+                ways[backend] = (reach(address, TOKEN, PREFILL, DECODE), ours)
+                writes[backend], checks[backend] = [], []
+            for turn in range(rounds + 1):
+                for backend, (transfer, line) in ways.items():
+                    wrote = write(transfer, source, chunk)
+                    line.send(True)
+                    checked = line.recv()
+                    if turn:  # the first warms up
+                        writes[backend].append(wrote)
+                        checks[backend].append(checked)
+            for _, line in ways.values():
+                line.send(False)
+            for owner in owners:
+                owner.join(10)
+    finally:
+        for owner in owners:
+            owner.kill()
+        torch.set_num_threads(before)
+    kilotokens = source.layout.tokens / 1000
+    return {
+        backend: Found(
+            statistics.median(writes[backend]) / kilotokens,
+            min(writes[backend]) / kilotokens,
+            statistics.median(checks[backend]) / kilotokens,
+        )
+        for backend in ways
+    }
+
+
+def shown(found: Mapping[str, Found], markdown: bool = False) -> str:
+    """As a table."""
+    head = ["hand-off, seconds per 1,000 tokens", "write", "best", "check", "whole"]
+    rows = [
+        [name, *(f"{value:.4f}" for value in (each.write, each.best, each.check, each.whole))]
+        for name, each in found.items()
+    ]
+    return (table.markdown if markdown else table.text)(head, rows)
+
+
 def main() -> None:
-    """Start an owner for each back-end, measure, print."""
+    """Parse, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tokens", type=int, default=1_024)
     parser.add_argument("--chunk", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=15)
     options = parser.parse_args()
-    torch.set_num_threads(1)
-    spawn = get_context("spawn")
-    source = Segment.create(page_layout(options.tokens))
-    source.kv.normal_()
-    ways: dict[str, tuple[Transfer, Connection]] = {}
-    with tempfile.TemporaryDirectory(prefix="pf-", dir="/tmp") as folder:
-        for backend in BACKENDS:
-            ours, theirs = spawn.Pipe()
-            spawn.Process(target=own, args=(backend, folder, options.tokens, theirs), daemon=True).start()
-            address = ours.recv()
-            if isinstance(address, BackendMissing):
-                print(f"{backend} is left out: {address}", file=sys.stderr)
-                continue
-            ways[backend] = (reach(address, TOKEN, PREFILL, DECODE), ours)
-        writes: dict[str, list[float]] = {backend: [] for backend in ways}
-        checks: dict[str, list[float]] = {backend: [] for backend in ways}
-        for turn in range(options.rounds + 1):
-            for backend, (transfer, owner) in ways.items():
-                wrote = write(transfer, source, options.chunk)
-                owner.send(True)
-                checked = owner.recv()
-                if turn:  # the first warms up
-                    writes[backend].append(wrote)
-                    checks[backend].append(checked)
-        for _, owner in ways.values():
-            owner.send(False)
-    kilotokens = source.layout.tokens / 1000
-    print(
-        f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, {options.rounds} rounds, chunks of {options.chunk}\n"
-    )
-    print(f"{'seconds per 1,000 tokens':<26}{'write':>10}{'best':>10}{'check':>10}{'hand-off':>10}")
-    for backend in ways:
-        wrote, checked = statistics.median(writes[backend]), statistics.median(checks[backend])
-        row = (wrote, min(writes[backend]), checked, wrote + checked)
-        print(f"{backend:<26}" + "".join(f"{value / kilotokens:>10.4f}" for value in row))
+    found = measure(options.tokens, options.chunk, options.rounds)
+    load = os.getloadavg()[0]
+    print(f"{os.cpu_count()} cores, load {load:.1f}, {options.rounds} rounds, chunks of {options.chunk}\n")
+    print(shown(found))
 
 
 if __name__ == "__main__":

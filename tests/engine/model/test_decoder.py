@@ -75,6 +75,22 @@ def test_mixed_batch_equals_each_alone(tiny: tuple[Decoder, Any]) -> None:
         torch.testing.assert_close(logits[n], expected(reference, sequences[n]), rtol=CLOSE, atol=CLOSE)
 
 
+def test_steps_of_unlike_lengths_read_at_once_see_what_each_sees_alone(tiny: tuple[Decoder, Any]) -> None:
+    """Sequences of five to eight pages share one read, shorter and longer ones have their own; the rest is NaN."""
+    model, reference = tiny
+    lengths = (17, 20, 21, 25, 32, 1, 3, 9, 41)
+    kv, pack = store(model.config, 99), random.Random(4).sample(range(99), 99)
+    spans = []
+    for n, length in enumerate(lengths):
+        pages = pack[11 * n : 11 * n + 11]
+        if length > 1:
+            model.forward([Span(pages, 0, PROMPT[: length - 1])], kv)
+        spans.append(Span(pages, length - 1, [PROMPT[length - 1]]))
+    logits = model.forward(spans, kv)
+    for n, length in enumerate(lengths):
+        torch.testing.assert_close(logits[n], expected(reference, PROMPT[:length]), rtol=CLOSE, atol=CLOSE)
+
+
 def test_nothing_outside_the_page_table_is_read(tiny: tuple[Decoder, Any]) -> None:
     """The same bits come out whatever strangers left: other pages, later slots of its own last page, later pages."""
     model, _ = tiny

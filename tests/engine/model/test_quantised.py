@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagefence.engine.model.decoder import Decoder, Span
-from pagefence.engine.model.quantised import Packed, blocks_of, pack, product
+from pagefence.engine.model.quantised import Packed, blocks_of, pack, quantised_product
 from pagefence.engine.model.weights import load_weights
 from pagefence.models import ModelError
 from tests.engine.model.tiny_models import make, write_gguf
@@ -38,8 +38,8 @@ def test_a_product_is_that_of_the_dequantised_matrix_within_the_rounding_of_bflo
     packed, dense = quantised(48, 128, kind, seed=1)
     x = torch.randn(5, 128, generator=torch.Generator().manual_seed(2))
     wanted, bound = x @ dense.t(), 4 * BFLOAT16 * (x.abs() @ dense.abs().t())
-    assert ((product(x, packed) - wanted).abs() <= bound).all()
-    assert ((product(x, packed) - wanted).abs() / wanted.std()).mean() < 2 * BFLOAT16
+    assert ((quantised_product(x, packed) - wanted).abs() <= bound).all()
+    assert ((quantised_product(x, packed) - wanted).abs() / wanted.std()).mean() < 2 * BFLOAT16
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -48,9 +48,9 @@ def test_a_product_is_that_of_the_dequantised_matrix_within_the_rounding_of_bflo
 def test_a_row_is_the_same_alone_and_among_any_others(kind: GGMLQuantizationType, rows: int, seed: int) -> None:
     packed, _ = quantised(64, 64, kind, seed=3)
     x = torch.randn(rows, 64, generator=torch.Generator().manual_seed(seed))
-    together = product(x, packed)
+    together = quantised_product(x, packed)
     for row in {0, rows // 2, rows - 1}:
-        assert torch.equal(product(x[row : row + 1], packed)[0], together[row])
+        assert torch.equal(quantised_product(x[row : row + 1], packed)[0], together[row])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -61,7 +61,7 @@ def test_rows_in_another_order_give_outputs_in_that_order(kind: GGMLQuantization
     plain, turned = pack([blocks]), pack([blocks[order]])
     assert plain is not None
     assert turned is not None
-    assert torch.equal(product(x, turned), product(x, plain)[:, order])
+    assert torch.equal(quantised_product(x, turned), quantised_product(x, plain)[:, order])
 
 
 def test_what_the_kernel_cannot_run_is_not_packed() -> None:

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import torch
-import torch.nn.functional as F
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 from torch import Tensor
 
@@ -51,19 +50,14 @@ class Packed:
     bits: int
 
 
-Matrix = Tensor | Packed
-
-
-def product(x: Tensor, matrix: Matrix, bias: Tensor | None = None) -> Tensor:
+def quantised_product(x: Tensor, matrix: Packed) -> Tensor:
     """x [tokens, columns] times the matrix [rows, columns]; [tokens, rows], of the type of `x`."""
-    if isinstance(matrix, Tensor):
-        return F.linear(x, matrix, bias)
     given = x.to(torch.bfloat16)
     if matrix.bits == 8:
         given = torch.cat([given, given], -1)
     run = torch.ops.aten._weight_int4pack_mm_for_cpu
     out: Tensor = run(given, matrix.codes, BLOCK, matrix.scales_and_offsets).to(x.dtype)
-    return out if bias is None else out + bias
+    return out
 
 
 def blocks_of(raw: npt.NDArray[np.uint8], kind: GGMLQuantizationType) -> Blocks | None:

@@ -21,7 +21,8 @@ from torch import Tensor
 
 from pagefence.engine.model.config import ModelConfig, MoE, config_from_folder, config_from_gguf
 from pagefence.engine.model.gguf_file import GGUFFile
-from pagefence.engine.model.quantised import Blocks, Matrix, Packed, blocks_of, pack
+from pagefence.engine.model.matrix import Matrix, laid_out
+from pagefence.engine.model.quantised import Blocks, Packed, blocks_of, pack
 from pagefence.models import ModelError
 
 Read = Callable[[str], Tensor]
@@ -75,7 +76,7 @@ class LayerWeights:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """All weights of a model; `head` is `embedding` itself where they are tied and not packed."""
+    """All weights of a model; `head` is `embedding` again, in the form for products, where they are tied."""
 
     embedding: Tensor  # [vocab, hidden]
     layers: tuple[LayerWeights, ...]
@@ -209,7 +210,7 @@ def _assemble(
         """Parts (name, rows) on top of each other, as the file quantised them where `read_blocks` says so."""
         dense = [get(name, rows, columns) for name, rows in parts]
         packed = pack([read_blocks(f"{name}.weight") for name, _ in parts])
-        return torch.cat(dense) if packed is None else packed
+        return laid_out(torch.cat(dense)) if packed is None else packed
 
     def layer(index: int) -> LayerWeights:
         block = f"blk.{index}"
@@ -262,7 +263,7 @@ def _assemble(
         embedding=embedding,
         layers=tuple(layer(index) for index in range(config.layers)),
         norm=get("output_norm", hidden),
-        head=(packed_head or embedding) if config.tied else matrix(hidden, ("output", config.vocab)),
+        head=(packed_head or laid_out(embedding)) if config.tied else matrix(hidden, ("output", config.vocab)),
     )
     if idle:
         # A norm or a bias that is left out changes every answer, and no error would say so.

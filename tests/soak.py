@@ -185,10 +185,9 @@ def ask_all_again(fleet: Fleet, answers: list[Right]) -> list[Result]:
 
 
 def soak(
-    seconds: float, seed: int, answers: list[Right], folder: Path, tick: Ticker, flags: tuple[str, ...] = ()
-) -> tuple[Run, list[Growth]]:
-    """Load for so long, then rest. What is wrong is in `Run.broken`; Ctrl-C raises, and the fleet is ended."""
-    run = Run()
+    run: Run, seconds: float, seed: int, answers: list[Right], folder: Path, tick: Ticker, flags: tuple[str, ...] = ()
+) -> list[Growth]:
+    """Load for so long, then rest. What is wrong is in `run.broken`; Ctrl-C raises, and the fleet is ended."""
     tick("starting the fleet")
     with serving(folder, *FLAGS, *flags) as fleet:
         started = time.monotonic()
@@ -207,7 +206,8 @@ def soak(
                 time.sleep(0.5)
         except KeyboardInterrupt:
             run.stop.set()
-            fleet.process.send_signal(signal.SIGTERM)  # and once more by `serving`: what is in flight is cut off
+            fleet.process.send_signal(signal.SIGTERM)
+            time.sleep(0.5)  # then `serving` sends another one, and what is in flight is cut off
             raise
         run.stop.set()
         for thread in threads:
@@ -225,7 +225,7 @@ def soak(
     run.broken += [f"{one.name} grew" for one in grown if one.last - one.second > GROWTH_MIB]
     run.broken += [f"{one.kind}, {one.manner}: {one.why}" for one in run.results if one.kind in ("wrong", "hang")]
     run.broken += [f"the run is void: no {what}" for what, seen in exercised(run, grown).items() if not seen]
-    return run, grown
+    return grown
 
 
 def exercised(run: Run, grown: list[Growth]) -> dict[str, bool]:
@@ -257,7 +257,7 @@ def table(run: Run, grown: list[Growth], seconds: float) -> str:
     errors = Counter(result.why for result in run.results if result.kind == "error")
     kept = [result for result in run.results if result.kind in ("same", "tie")]
     rows: list[tuple[str, object]] = [
-        ("seconds under load", round(seconds)),
+        ("seconds of load asked for", round(seconds)),
         ("requests", len(run.results)),
         ("right, whole / stream / stalled", " / ".join(str(by[m, "same"]) for m in ("whole", "stream", "stalls"))),
         ("tokens compared", sum(result.tokens for result in kept)),
@@ -290,11 +290,12 @@ def main() -> int:
     asked = parser.parse_args()
     flags = ("--threads", str(asked.threads)) if asked.threads else ()
     with tempfile.TemporaryDirectory(prefix="pf-soak-") as folder, Ticker(Console(stderr=True)) as tick:
+        run = Run()
         try:
             answers = right_answers(asked.prompts, asked.seed, tick)
-            run, grown = soak(asked.seconds, asked.seed, answers, Path(folder), tick, flags)
+            grown = soak(run, asked.seconds, asked.seed, answers, Path(folder), tick, flags)
         except KeyboardInterrupt:
-            print("interrupted", file=sys.stderr)
+            print(f"interrupted; until then:\n{table(run, [], asked.seconds)}")
             return 130
         print(table(run, grown, asked.seconds))
     print("FAILED" if run.broken else "holds")

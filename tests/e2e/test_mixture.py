@@ -25,7 +25,7 @@ from tests.e2e.fleets import KEY_A, KEY_B, Fleet, serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-ROUNDS, AT_ONCE, LIMIT_S = 4, 8, 200.0
+ROUNDS, AT_ONCE, LIMIT_S = 3, 8, 300.0
 LENGTHS = (17, 40, 64, 129, 200, 333)
 COMMON = ("--context", "512", "--kv-pool-tokens", "1280", "--dtype", "float32")
 MANNERS: tuple[Manner, ...] = ("whole", "whole", "stream", "stalls", "leaves before", "leaves within")

@@ -97,14 +97,14 @@ def test_every_family_runs_quantised_near_its_dequantised_self(
     assert (made - wanted).abs().mean() < 0.05 * wanted.std()
 
 
-def test_the_embedded_model_stays_near_its_dequantised_self(gguf_path: Path) -> None:
-    plain, packed = Decoder.load(gguf_path), Decoder.load(gguf_path, quantised=True)
+def test_the_embedded_model_stays_near_its_dequantised_self(gguf_path: Path, smollm: Decoder) -> None:
+    packed = Decoder.load(gguf_path, quantised=True)
     assert all(isinstance(matrix, Packed) for layer in packed.weights.layers for matrix in layer.matrices)
     assert isinstance(packed.weights.head, Packed)
-    config, span = plain.config, Span((0,), 0, tuple(range(300, 332)))
+    config, span = smollm.config, Span((0,), 0, tuple(range(300, 332)))
     wanted, made = (
         each.forward([span], torch.zeros(1, config.layers, 2, 64, config.kv_heads, config.head_dim))[0]
-        for each in (plain, packed)
+        for each in (smollm, packed)
     )
     assert (made - wanted).abs().mean() < 0.05 * wanted.std()
 

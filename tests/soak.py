@@ -45,9 +45,9 @@ FLAGS = ("--prefill-workers", "2", "--decode-workers", "2", "--max-requests", "4
 MANNERS: tuple[Manner, ...] = ("whole", "whole", "stream", "stream", "stalls", "leaves before", "leaves within")
 PREFIXES = 4
 LIMIT_S = 300.0
+LONGER = 4  # times as long may a run take, on a busy machine, until it has seen what it is for
 KILL_EVERY_S = (15.0, 45.0)
-# RSS moves by some MiB with what torch's allocator keeps; a page that leaks per request, or a mapping per death, is
-# far more: 0.7 MiB and 118 MiB.
+# Moves by some MiB with what torch's allocator keeps.
 GROWTH_MIB = 32.0
 
 
@@ -70,7 +70,10 @@ class Run:
 
 @dataclass(frozen=True)
 class Growth:
-    """Median RSS in MiB of a process in the second and in the last quarter of its life under load."""
+    """Median memory in MiB of a process in the second and in the last quarter of its life under load.
+
+    RSS without what is shared: pools come and go with the decode workers that are killed, and are counted by themselves.
+    """
 
     name: str
     lived_s: float
@@ -123,25 +126,29 @@ def kill_workers(run: Run, fleet: Fleet, rng: random.Random) -> None:
 
 
 def watch(run: Run, fleet: Fleet, started: float) -> None:
-    """Who is there, and how large while all are: prefill maps the memory of every decode worker that lives."""
+    """Who is there, and how much memory each has to itself."""
     client = httpx.Client(verify=False, timeout=5.0)
     while not run.stop.wait(1.0):
-        with contextlib.suppress(httpx.HTTPError, psutil.Error, KeyError):
-            listed = client.get(f"{fleet.router}/server_info").json()["workers"]
-            pids = {one["name"]: int(client.get(f"{one['url']}/server_info").json()["pid"]) for one in listed}
-            now = time.monotonic() - started
-            sizes = {key: psutil.Process(key[1]).memory_info().rss for key in [*pids.items()]}
-            sizes["router", fleet.process.pid] = psutil.Process(fleet.process.pid).memory_info().rss
-            run.pids = pids
-            if len(pids) == len(WORKERS):
-                for key, rss in sizes.items():
-                    run.memory[key].append((now, rss / 2**20))
+        pids: dict[str, int] = {}
+        with contextlib.suppress(httpx.HTTPError):
+            for one in client.get(f"{fleet.router}/server_info").json()["workers"]:
+                # One that was killed a moment ago may still be listed.
+                with contextlib.suppress(httpx.HTTPError):
+                    pids[one["name"]] = int(client.get(f"{one['url']}/server_info").json()["pid"])
+        run.pids = pids or run.pids
+        now = time.monotonic() - started
+        for name, pid in (("router", fleet.process.pid), *pids.items()):
+            with contextlib.suppress(psutil.NoSuchProcess), run.lock:
+                memory = psutil.Process(pid).memory_info()
+                run.memory[name, pid].append((now, (memory.rss - memory.shared) / 2**20))
 
 
-def growth(run: Run, least_s: float) -> list[Growth]:
-    """Of every process that lived for so long."""
-    found = []
-    for (name, _), samples in sorted(run.memory.items()):
+def growth(run: Run, seconds: float) -> list[Growth]:
+    """Of every process that lived for a minute, or in a short run for a third of it."""
+    found, least_s = [], min(60.0, seconds / 3)
+    with run.lock:
+        memory = sorted((key, tuple(samples)) for key, samples in run.memory.items())
+    for (name, _), samples in memory:
         first, end = samples[0][0], samples[-1][0]
         if end - first < least_s:
             continue
@@ -156,8 +163,8 @@ def growth(run: Run, least_s: float) -> list[Growth]:
 # --- the end ------------------------------------------------------------------------------------------------------
 
 
-def lost_pages(fleet: Fleet) -> list[str]:
-    """Pages that are held, or in no count at all, once nobody asks and every worker is back."""
+def held_too_long(fleet: Fleet) -> list[str]:
+    """Pages and memory that nobody gave back, once nobody asks and every worker is there."""
     deadline = time.monotonic() + 90
     while time.monotonic() < deadline:
         with contextlib.suppress(httpx.HTTPError):
@@ -170,11 +177,21 @@ def lost_pages(fleet: Fleet) -> list[str]:
         pools = fleet.at_rest(60)
     except AssertionError as held:
         return [str(held)]
-    return [
-        f"{name}: {pages}"
+    lost = [
+        f"{name} lost pages: {pages}"
         for name, pages in pools.items()
         if pages["free"] + pages["cached"] + pages["retired"] != pages["total"]
     ]
+    for name, info in fleet.workers().items():
+        # Its own, and prefill has those of the decode workers that live: of no dead one.
+        mapped, most = pools_mapped(info["pid"]), 3 if name.startswith("prefill") else 1
+        lost += [f"{name} maps {mapped} pools"] if mapped > most else []
+    return lost
+
+
+def pools_mapped(pid: int) -> int:
+    """How many KV segments a process has in its address space."""
+    return Path(f"/proc/{pid}/maps").read_text().count("memfd:pagefence-kv")
 
 
 def ask_all_again(fleet: Fleet, answers: list[Right]) -> list[Result]:
@@ -201,7 +218,7 @@ def soak(
         for thread in threads:
             thread.start()
         try:
-            while (now := time.monotonic() - started) < seconds:
+            while (now := time.monotonic() - started) < seconds or (now < LONGER * seconds and missing(run, seconds)):
                 tick(_progress(run), round(now), round(seconds))
                 time.sleep(0.5)
         except KeyboardInterrupt:
@@ -216,32 +233,35 @@ def soak(
             if thread.is_alive():
                 run.broken.append("a client never came back")
         tick("waiting for every page")
-        run.broken += lost_pages(fleet)
+        run.broken += held_too_long(fleet)
         tick("asking everything once more")
         last = ask_all_again(fleet, answers)
         run.broken += [f"after it all: {one.kind} {one.why}" for one in last if one.kind not in ("same", "tie")]
-        run.broken += lost_pages(fleet)
-    grown = growth(run, min(60.0, seconds / 3))
+        run.broken += held_too_long(fleet)
+    grown = growth(run, seconds)
     run.broken += [f"{one.name} grew" for one in grown if one.last - one.second > GROWTH_MIB]
     run.broken += [f"{one.kind}, {one.manner}: {one.why}" for one in run.results if one.kind in ("wrong", "hang")]
-    run.broken += [f"the run is void: no {what}" for what, seen in exercised(run, grown).items() if not seen]
+    run.broken += [f"the run is void: no {what}" for what in missing(run, seconds)]
     return grown
 
 
-def exercised(run: Run, grown: list[Growth]) -> dict[str, bool]:
-    """What a soak is for; one without it has shown nothing."""
-    codes = {result.why for result in run.results if result.kind == "error"}
-    left = {result.manner for result in run.results if result.kind == "left"}
-    return {
+def missing(run: Run, seconds: float) -> list[str]:
+    """What a soak is for and has not seen; one without it has shown nothing."""
+    with run.lock:
+        results = list(run.results)
+    codes = {result.why for result in results if result.kind == "error"}
+    left = {result.manner for result in results if result.kind == "left"}
+    seen = {
         "answer was right": run.count("same") > 0,
-        "page came from the prefix cache": any(result.cached for result in run.results),
+        "page came from the prefix cache": any(result.cached for result in results),
         "client left before its first token": "leaves before" in left,
         "client left in the middle": "leaves within" in left,
-        "reader stalled": any(one.manner == "stalls" and one.kind == "same" for one in run.results),
+        "reader stalled": any(one.manner == "stalls" and one.kind == "same" for one in results),
         "worker was killed": bool(run.kills),
         "request lost its worker": "worker_lost" in codes,
-        "process lived long enough to be measured": bool(grown),
+        "process lived long enough to be measured": bool(growth(run, seconds)),
     }
+    return [what for what, was in seen.items() if not was]
 
 
 def _progress(run: Run) -> str:

@@ -58,7 +58,7 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path: Path, temporary: Path) -> None:
     assert segments() <= shared
 
 
-@pytest.mark.parametrize("insists", [False, True])
+@pytest.mark.parametrize("insists", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_after_sigterm_a_stream_is_answered_to_its_end_unless_the_operator_insists(
     tmp_path: Path, insists: bool
 ) -> None:

@@ -72,7 +72,7 @@ class Run:
 class Growth:
     """Median memory in MiB of a process in the second and in the last quarter of its life under load.
 
-    RSS without what is shared: pools come and go with the decode workers that are killed, and are counted by themselves.
+    RSS without what is shared: pools come and go with decode workers that are killed, and are counted by themselves.
     """
 
     name: str

@@ -16,7 +16,7 @@ from pagefence.engine.model.decoder import Decoder, Span
 from pagefence.engine.model.quantised import Packed, blocks_of, pack, quantised_product
 from pagefence.engine.model.weights import load_weights
 from pagefence.models import ModelError
-from tests.engine.model.tiny_models import make, write_gguf
+from tests.engine.model.tiny_models import Array, make, write_gguf
 
 KINDS = (GGMLQuantizationType.Q4_0, GGMLQuantizationType.Q4_1, GGMLQuantizationType.Q8_0)
 BFLOAT16 = 2.0**-8  # the rounding of one scale, input or output
@@ -29,6 +29,13 @@ def quantised(rows: int, columns: int, kind: GGMLQuantizationType, seed: int) ->
     packed = pack([blocks_of(raw, kind)])
     assert packed is not None
     return packed, torch.from_numpy(gguf.quants.dequantize(raw, kind))
+
+
+def encoded(values: Array, kind: GGMLQuantizationType) -> tuple[Array, GGMLQuantizationType]:
+    """Quantised, where rows are whole blocks."""
+    if values.ndim != 2 or values.shape[-1] % 32:
+        return values, GGMLQuantizationType.F32
+    return gguf.quants.quantize(values, kind), kind
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -83,12 +90,7 @@ def test_every_family_runs_quantised_near_its_dequantised_self(
     """Sizes that the kernel takes; the rotary channels of Llama and GLM-4 change places in blocks, too."""
     model = make(family, hidden_size=64, intermediate_size=96, num_attention_heads=4, head_dim=16, vocab_size=96)
 
-    def encode(values: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> object:
-        if values.ndim != 2 or values.shape[-1] % 32:
-            return values, GGMLQuantizationType.F32
-        return gguf.quants.quantize(values, kind), kind
-
-    path = write_gguf(tmp_path / "tiny.gguf", family, model, encode)  # type: ignore[arg-type]
+    path = write_gguf(tmp_path / "tiny.gguf", family, model, lambda values: encoded(values, kind))
     plain, packed = Decoder.load(path), Decoder.load(path, quantised=True)
     assert any(isinstance(matrix, Packed) for layer in packed.weights.layers for matrix in layer.matrices)
     config = plain.config
@@ -109,9 +111,20 @@ def test_the_embedded_model_stays_near_its_dequantised_self(gguf_path: Path, smo
     assert (made - wanted).abs().mean() < 0.05 * wanted.std()
 
 
+def test_a_matrix_of_another_shape_is_refused_by_name_though_it_could_stay(tmp_path: Path) -> None:
+    model = make("llama", hidden_size=64, intermediate_size=96, num_attention_heads=4, head_dim=16, vocab_size=96)
+    small = model.state_dict()["model.layers.0.mlp.down_proj.weight"]
+    model.model.layers[0].mlp.down_proj.weight = torch.nn.Parameter(small[:, :64].contiguous(), requires_grad=False)
+    path = write_gguf(tmp_path / "tiny.gguf", "llama", model, lambda values: encoded(values, KINDS[1]))
+    with pytest.raises(ModelError, match=r"blk\.0\.ffn_down\.weight.*\(64, 64\), expected \(64, 96\)"):
+        load_weights(path, torch.float32, quantised=True)
+
+
 def test_a_file_without_a_matrix_that_can_stay_is_refused_with_the_way_out(tmp_path: Path) -> None:
     path = write_gguf(tmp_path / "tiny.gguf", "llama", make("llama"))
     with pytest.raises(ModelError, match=r"Q4_0, Q4_1 or Q8_0.*exact mode"):
         load_weights(path, torch.float32, quantised=True)
+    with pytest.raises(ModelError, match=r"on a CPU, not on cuda"):
+        load_weights(path, torch.float32, "cuda", quantised=True)
     with pytest.raises(ModelError, match=r"folder.*exact mode"):
         load_weights(tmp_path, torch.float32, quantised=True)

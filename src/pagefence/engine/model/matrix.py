@@ -13,7 +13,8 @@ _ROWS = 16  # a guess at how many tokens a product has, for oneDNN to choose a l
 
 def laid_out(matrix: Tensor) -> Tensor:
     """The matrix [rows, columns] as products read it fastest: float32 on a CPU in oneDNN's blocks, else as it is."""
-    if matrix.dtype != torch.float32 or matrix.device.type != "cpu" or not torch.backends.mkldnn.enabled:
+    has_onednn: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    if matrix.dtype != torch.float32 or matrix.device.type != "cpu" or not has_onednn:
         return matrix
     reordered: Tensor = torch.ops.mkldnn._reorder_linear_weight(matrix.contiguous(), _ROWS)
     return reordered

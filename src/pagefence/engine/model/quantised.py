@@ -33,6 +33,12 @@ class Blocks:
     offsets: Tensor  # [rows, columns / BLOCK] float32: what code 8 stands for, as the kernel wants it
     bits: int
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns of the matrix."""
+        rows, codes = self.codes.shape
+        return rows, codes * 4 // self.bits
+
     def __len__(self) -> int:
         return len(self.codes)
 

@@ -96,6 +96,8 @@ def load_weights(
         if quantised:
             raise ModelError(f"{path} is a folder, whose weights are not quantised: serve it in exact mode.")
         return _from_folder(path, dtype, device)
+    if quantised and device != "cpu":
+        raise ModelError(f"quantised mode runs on a CPU, not on {device}: serve in exact mode.")
     file = GGUFFile(path)
     config = config_from_gguf(file)
 
@@ -201,16 +203,23 @@ def _assemble(
     def get(name: str, *shape: int, dtype: torch.dtype = dtype) -> Tensor:
         name = name if name.endswith(".bias") else f"{name}.weight"
         tensor = read(name)
-        idle.discard(name)
-        if tuple(tensor.shape) != shape:
-            raise ModelError(f"{path}: tensor {name!r} has shape {tuple(tensor.shape)}, expected {shape}.")
+        use(name, tuple(tensor.shape), shape)
         return tensor.to(device=device, dtype=dtype)
+
+    def use(name: str, found: tuple[int, ...], shape: tuple[int, ...]) -> None:
+        idle.discard(name)
+        if found != shape:
+            raise ModelError(f"{path}: tensor {name!r} has shape {found}, expected {shape}.")
 
     def matrix(columns: int, *parts: tuple[str, int]) -> Matrix:
         """Parts (name, rows) on top of each other, as the file quantised them where `read_blocks` says so."""
-        dense = [get(name, rows, columns) for name, rows in parts]
-        packed = pack([read_blocks(f"{name}.weight") for name, _ in parts])
-        return laid_out(torch.cat(dense)) if packed is None else packed
+        blocks = [read_blocks(f"{name}.weight") for name, _ in parts]
+        packed = pack(blocks)
+        if packed is None:
+            return laid_out(torch.cat([get(name, rows, columns) for name, rows in parts]))
+        for (name, rows), part in zip(parts, blocks, strict=True):
+            use(f"{name}.weight", part.shape if part else (), (rows, columns))
+        return packed
 
     def layer(index: int) -> LayerWeights:
         block = f"blk.{index}"
@@ -258,12 +267,12 @@ def _assemble(
     hidden, queries, keys = config.hidden, config.heads * config.head_dim, config.kv_heads * config.head_dim
     projections = (("q", queries), ("k", keys), ("v", keys))
     embedding = get("token_embd", config.vocab, hidden)
-    packed_head = pack([read_blocks("token_embd.weight")]) if config.tied else None
+    tied_head = pack([read_blocks("token_embd.weight")]) if config.tied else None
     weights = Weights(
         embedding=embedding,
         layers=tuple(layer(index) for index in range(config.layers)),
         norm=get("output_norm", hidden),
-        head=(packed_head or laid_out(embedding)) if config.tied else matrix(hidden, ("output", config.vocab)),
+        head=(tied_head or laid_out(embedding)) if config.tied else matrix(hidden, ("output", config.vocab)),
     )
     if idle:
         # A norm or a bias that is left out changes every answer, and no error would say so.

@@ -1,6 +1,6 @@
 """How far quantised mode is from the weights that it stands for: the same tokens through both, position by position.
 
-    python bench/quantised.py [--model FILE] [--streams N] [--tokens N]
+    python -m bench.quantised [--model FILE] [--streams N] [--tokens N]
 
 Each stream begins with tokens of its own and goes on as the dequantised model says.
 """
@@ -26,7 +26,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=64)
     options = parser.parse_args()
     path = Path(resolve(options.model))
-    exact, quantised = Decoder.load(path), Decoder.load(path, quantised=True)
+    exact, quantised = Decoder.load(path, forms="dense"), Decoder.load(path, forms="panels")
     config = exact.config
     each = -(-(PROMPT + options.tokens) // PAGE_SIZE)
     stores = [

@@ -29,6 +29,7 @@ from pagefence.engine.metrics import worker_metrics
 from pagefence.engine.model.config import Dtype, ModelConfig
 from pagefence.engine.model.decoder import Decoder
 from pagefence.engine.model.dtype import choose_dtype
+from pagefence.engine.model.matrix import Forms
 from pagefence.engine.prefill import PrefillWork
 from pagefence.engine.settings import WorkerOrders
 from pagefence.engine.wire import Post, StartFailed
@@ -62,6 +63,13 @@ def main(decisions: Decisions | None = None) -> int:
     return 0
 
 
+def _forms(orders: WorkerOrders) -> Forms:
+    """Prefill multiplies many tokens at a time, decode a few or many."""
+    if orders.role == "prefill":
+        return "dense"
+    return "panels" if orders.settings.mode == "quantised" else "both"
+
+
 def run(orders: WorkerOrders, decisions: Decisions) -> None:
     """Set up and loop. Raises ModelError, NotEnoughMemory, BackendMissing, OSError for what the operator can mend."""
     settings = orders.settings
@@ -69,9 +77,7 @@ def run(orders: WorkerOrders, decisions: Decisions) -> None:
     cores = Cores(Path(orders.run_dir), orders.seat, settings.workers, settings.threads, torch.set_num_threads)
     cores.work()
     dtype = choose_dtype(settings.dtype)
-    # By role, never by batch size: what switched with the batch would change tokens with it.
-    quantised = settings.mode == "quantised" and orders.role == "decode"
-    model = Decoder.load(Path(settings.model), dtype, quantised=quantised)
+    model = Decoder.load(Path(settings.model), dtype, forms=_forms(orders))
     if settings.longest > model.config.context:
         message = f"{settings.model_name} holds {model.config.context} tokens, --context asks for {settings.longest}"
         raise ModelError(f"{message}: lower --context, or declare --limit {model.config.context}.")

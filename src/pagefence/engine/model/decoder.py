@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pagefence.engine.model.config import Dtype, ModelConfig, MoE
-from pagefence.engine.model.matrix import Matrix, product
+from pagefence.engine.model.matrix import Forms, Matrix, product
 from pagefence.engine.model.weights import Experts, LayerWeights, Weights, load_weights
 
 _DTYPES: dict[Dtype, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -86,9 +86,9 @@ class Decoder:
         self._cos, self._sin = _rope_table(config, self.dtype, self.device)
 
     @classmethod
-    def load(cls, path: Path, dtype: Dtype = "float32", device: str = "cpu", quantised: bool = False) -> Decoder:
-        """From a GGUF file or a Hugging Face folder; `quantised` as in `load_weights`. Raises ModelError."""
-        return cls(*load_weights(path, _DTYPES[dtype], device, quantised))
+    def load(cls, path: Path, dtype: Dtype = "float32", device: str = "cpu", forms: Forms = "both") -> Decoder:
+        """From a GGUF file or a Hugging Face folder; `forms` as in `load_weights`. Raises ModelError."""
+        return cls(*load_weights(path, _DTYPES[dtype], device, forms))
 
     @torch.inference_mode()
     def forward(self, spans: Sequence[Span], kv: Tensor) -> Tensor:

@@ -21,8 +21,9 @@ from torch import Tensor
 
 from pagefence.engine.model.config import ModelConfig, MoE, config_from_folder, config_from_gguf
 from pagefence.engine.model.gguf_file import GGUFFile
-from pagefence.engine.model.matrix import Matrix, laid_out
-from pagefence.engine.model.quantised import Blocks, Packed, blocks_of, pack
+from pagefence.engine.model.matrix import Forms, Matrix, matrix_of
+from pagefence.engine.model.panels import available, panels_of_blocks
+from pagefence.engine.model.quantised import Blocks, blocks_of
 from pagefence.models import ModelError
 
 Read = Callable[[str], Tensor]
@@ -45,8 +46,8 @@ class Experts:
 
     router: Tensor  # [experts, hidden] float32
     bias: Tensor  # [experts] float32: added to the scores to choose by, not to weigh with
-    gate_up: Tensor  # [experts, 2 * moe.mlp, hidden]
-    down: Tensor  # [experts, hidden, moe.mlp]
+    gate_up: tuple[Matrix, ...]  # of each expert, [2 * moe.mlp, hidden]
+    down: tuple[Matrix, ...]  # of each expert, [hidden, moe.mlp]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,19 +86,25 @@ class Weights:
 
 
 def load_weights(
-    path: Path, dtype: torch.dtype, device: str = "cpu", quantised: bool = False
+    path: Path, dtype: torch.dtype, device: str = "cpu", forms: Forms = "both"
 ) -> tuple[ModelConfig, Weights]:
-    """Read a GGUF file or a Hugging Face folder; `quantised`: a file's matrices of 4 and 8 bits stay as they are.
+    """Read a GGUF file or a Hugging Face folder; with `forms` "panels", matrices of 4 and 8 bits stay quantised.
 
     Raises ModelError for another architecture, a missing or misshapen tensor, one that the model would not use, a
-    truncated file, and a model of which nothing can stay quantised.
+    truncated file, and a model of which nothing can stay quantised though `forms` says so.
     """
+    quantised = forms == "panels"
     if path.is_dir():
         if quantised:
             raise ModelError(f"{path} is a folder, whose weights are not quantised: serve it in exact mode.")
-        return _from_folder(path, dtype, device)
+        return _from_folder(path, dtype, device, forms)
     if quantised and device != "cpu":
         raise ModelError(f"quantised mode runs on a CPU, not on {device}: serve in exact mode.")
+    if quantised and not available():
+        raise ModelError(
+            "quantised mode needs a product that the installation compiles, and found no C compiler with OpenMP to do "
+            "it (on Debian: apt-get install gcc libc6-dev). Install it and PageFence again, or serve in exact mode."
+        )
     file = GGUFFile(path)
     config = config_from_gguf(file)
 
@@ -107,20 +114,18 @@ def load_weights(
         return torch.from_numpy(array if array.flags.writeable else array.copy())
 
     def read_blocks(name: str) -> Blocks | None:
-        return blocks_of(*file.raw(name)) if quantised else None
+        return blocks_of(*file.raw(name))
 
+    readers: tuple[Read, ReadBlocks] = (read, read_blocks)
     if config.architecture in _SIDE_BY_SIDE_IN_GGUF:
-        weights = _assemble(
-            path, config, file.names, _halved(read, config), dtype, device, _halved(read_blocks, config)
-        )
-    else:
-        weights = _assemble(path, config, file.names, read, dtype, device, read_blocks)
-    if quantised and not any(isinstance(matrix, Packed) for layer in weights.layers for matrix in layer.matrices):
+        readers = _halved(read, config), _halved(read_blocks, config)
+    weights = _assemble(path, config, file.names, *readers, dtype, device, forms)
+    if quantised and all(matrix.dense is not None for layer in weights.layers for matrix in layer.matrices):
         raise ModelError(f"{path} has no layer in Q4_0, Q4_1 or Q8_0, which quantised mode runs: use exact mode.")
     return config, weights
 
 
-def _from_folder(folder: Path, dtype: torch.dtype, device: str) -> tuple[ModelConfig, Weights]:
+def _from_folder(folder: Path, dtype: torch.dtype, device: str, forms: Forms) -> tuple[ModelConfig, Weights]:
     config = config_from_folder(folder)
     with ExitStack() as stack:
         where: dict[str, tuple[Any, str]] = {}
@@ -148,7 +153,7 @@ def _from_folder(folder: Path, dtype: torch.dtype, device: str) -> tuple[ModelCo
 
         names = {re.sub(r"\.weight\.\d+$", ".weight", name) for name in where}
         halved = _halved(read, config) if config.architecture in _SIDE_BY_SIDE_IN_FOLDERS else read
-        return config, _assemble(folder, config, names, halved, dtype, device)
+        return config, _assemble(folder, config, names, halved, lambda _: None, dtype, device, forms)
 
 
 def _gguf_names(folder: Path, config: ModelConfig, theirs: Iterable[str]) -> Iterable[tuple[str, str]]:
@@ -194,9 +199,10 @@ def _assemble(
     config: ModelConfig,
     names: Iterable[str],
     read: Read,
+    read_blocks: ReadBlocks,
     dtype: torch.dtype,
     device: str,
-    read_blocks: ReadBlocks = lambda _: None,
+    forms: Forms,
 ) -> Weights:
     idle = {name for name in names if _block(name) < config.layers} - _IDLE
 
@@ -211,15 +217,17 @@ def _assemble(
         if found != shape:
             raise ModelError(f"{path}: tensor {name!r} has shape {found}, expected {shape}.")
 
-    def matrix(columns: int, *parts: tuple[str, int]) -> Matrix:
-        """Parts (name, rows) on top of each other, as the file quantised them where `read_blocks` says so."""
-        blocks = [read_blocks(f"{name}.weight") for name, _ in parts]
-        packed = pack(blocks)
-        if packed is None:
-            return laid_out(torch.cat([get(name, rows, columns) for name, rows in parts]))
+    def matrix(columns: int, *parts: tuple[str, int], dense: Tensor | None = None) -> Matrix:
+        """Parts (name, rows) on top of each other; `dense` where they were read before."""
+        blocks = [read_blocks(f"{name}.weight") if forms != "dense" else None for name, _ in parts]
+        quantised = panels_of_blocks(blocks)
+        if quantised is None or forms != "panels":
+            if dense is None:
+                dense = torch.cat([get(name, rows, columns) for name, rows in parts])
+            return matrix_of(dense, quantised, forms)
         for (name, rows), part in zip(parts, blocks, strict=True):
             use(f"{name}.weight", part.shape if part else (), (rows, columns))
-        return packed
+        return Matrix(None, quantised)
 
     def layer(index: int) -> LayerWeights:
         block = f"blk.{index}"
@@ -260,19 +268,22 @@ def _assemble(
         return Experts(
             router=get(f"{block}.ffn_gate_inp", moe.experts, hidden, dtype=torch.float32),
             bias=get(f"{block}.exp_probs_b.bias", moe.experts, dtype=torch.float32),
-            gate_up=torch.cat(halves, 1),
-            down=get(f"{block}.ffn_down_exps", moe.experts, hidden, moe.mlp),
+            gate_up=tuple(matrix_of(each, None, forms) for each in torch.cat(halves, 1)),
+            down=tuple(
+                matrix_of(each, None, forms) for each in get(f"{block}.ffn_down_exps", moe.experts, hidden, moe.mlp)
+            ),
         )
 
     hidden, queries, keys = config.hidden, config.heads * config.head_dim, config.kv_heads * config.head_dim
     projections = (("q", queries), ("k", keys), ("v", keys))
     embedding = get("token_embd", config.vocab, hidden)
-    tied_head = pack([read_blocks("token_embd.weight")]) if config.tied else None
     weights = Weights(
         embedding=embedding,
         layers=tuple(layer(index) for index in range(config.layers)),
         norm=get("output_norm", hidden),
-        head=(tied_head or laid_out(embedding)) if config.tied else matrix(hidden, ("output", config.vocab)),
+        head=matrix(hidden, ("token_embd", config.vocab), dense=embedding)
+        if config.tied
+        else matrix(hidden, ("output", config.vocab)),
     )
     if idle:
         # A norm or a bias that is left out changes every answer, and no error would say so.

@@ -27,8 +27,8 @@ _TRANSFER_HELP = (
     "authenticates: for trusted networks only."
 )
 _MODE_HELP = (
-    "exact: weights dequantised to --dtype. quantised: decode multiplies by a GGUF file's 4- and 8-bit weights as they "
-    "are; faster for few streams, a little less accurate."
+    "exact: weights dequantised to --dtype. quantised: decode keeps a GGUF file's 4- and 8-bit weights as they are, in "
+    "less memory; slower from about 32 streams on."
 )
 _KEYS_HELP = "File with one tenant=key a line. Also by environment: PAGEFENCE_API_KEYS=tenant=key,..."
 

@@ -91,8 +91,12 @@ class Worker:
 
     def handle(self, message: object) -> list[Envelope]:
         """One message and, as in the loop, everything local that follows from it; what is to be sent."""
-        sent: list[Envelope] = []
         self.local.append(message)
+        return self.settle()
+
+    def settle(self) -> list[Envelope]:
+        """Everything local, in order; what is to be sent."""
+        sent: list[Envelope] = []
         while self.local:
             message = self.local.popleft()
             self.state, effects = self._step(self.state, message)
@@ -104,11 +108,6 @@ class Worker:
                 elif not isinstance(effect, SetTimer | Dropped):
                     self.work.perform(effect)
         return sent
-
-    def do_one(self) -> list[Envelope]:
-        """One chunk or one decode step."""
-        self.work.do_one()
-        return self.handle(self.local.popleft()) if self.local else []
 
 
 class Pair:
@@ -173,8 +172,11 @@ class Pair:
     def _work(self, worker: Worker) -> None:
         running = worker.work.info().get("running", 0)
         self.seen["rows in a step"] = max(self.seen["rows in a step"], int(running))  # type: ignore[call-overload]
-        self.seen["chunks"] += worker is self.prefill
-        self._send(worker.do_one())
+        worker.work.do_one()
+        if worker is self.prefill:
+            self.seen["passes of prefill"] += 1
+            self.seen["prompts in a pass"] = max(self.seen["prompts in a pass"], len(worker.local))
+        self._send(worker.settle())
 
     def _submit(self, client: Client) -> None:
         ticket, ask = len(self.clients), client.ask

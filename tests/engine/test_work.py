@@ -155,9 +155,9 @@ def test_what_lands_while_the_step_reads_reaches_no_client(segment: Segment) -> 
     assert made == Generated(ROOMS[1], (0,))
 
 
-def test_a_decode_that_died_before_it_was_mapped_costs_its_own_requests_only() -> None:
+def test_a_decode_that_died_before_it_was_mapped_costs_its_own_requests_only(segment: Segment) -> None:
     ear = Ear()
-    work = PrefillWork(ear, None, None, Decisions())  # type: ignore[arg-type]
+    work = PrefillWork(ear, None, segment, Decisions())  # type: ignore[arg-type]
     work.peer_up(PeerUp(DECODE, "decode", "/nowhere/decode.segment"))
     reservation = Reservation(ROOMS[0], PREFILL, DECODE, 1, 4, 1, PAGES[0][:1])
     work.perform(Compute(Admitted(ROOMS[0], "t", 1, (0,)), PAGES[0][:1], reservation, GREEDY))
@@ -218,6 +218,101 @@ def test_a_write_that_failed_is_reported_its_connection_dropped_and_nothing_made
     assert len(ear.heard) == 2
 
 
+def prefilling(
+    segment: Segment, forward: Callable[[list[Span], object], torch.Tensor], decodes: tuple[WorkerRef, ...] = (DECODE,)
+) -> tuple[PrefillWork, Ear]:
+    """Both rooms in the queue, of six tokens each; `decodes` can be reached, and the second room is for the last."""
+    ear = Ear()
+    work = PrefillWork(ear, SimpleNamespace(forward=forward), segment, Decisions())  # type: ignore[arg-type]
+    for room, pages, decode in zip(ROOMS, PAGES, (decodes[0], decodes[-1]), strict=True):
+        work._transfers[decode] = SimpleNamespace(write=lambda *_: (b"", b""))
+        reservation = Reservation(room, PREFILL, decode, 6, 4, 1, pages)
+        tokens = (9, 9, 9, 9, 1, room.counter)
+        work.perform(Compute(Admitted(room, "t", 6, tokens), pages, reservation, GREEDY))
+    return work, ear
+
+
+def told(ear: Ear) -> list[tuple[type, Room]]:
+    return [(type(heard), heard.room) for heard in ear.heard]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("error", [ValueError, ZeroDivisionError, RuntimeError])
+@pytest.mark.parametrize("guilty", [0, 1])
+def test_of_a_pass_that_fails_the_guilty_prompt_alone_does(
+    segment: Segment, error: type[Exception], guilty: int
+) -> None:
+    passes: list[int] = []
+
+    def forward(spans: list[Span], kv: object) -> torch.Tensor:
+        passes.append(len(spans))
+        if any(span.tokens[-1] == guilty for span in spans):
+            raise error("no")
+        return torch.tensor([[0.0, 1.0]] * len(spans))
+
+    work, ear = prefilling(segment, forward)
+    work.do_one()
+    assert passes == [2, 1, 1]
+    assert told(ear) == [(ComputeFailed if at == guilty else ChunkComputed, room) for at, room in enumerate(ROOMS)]
+    assert not work.has_work()
+    assert work.computed_tokens == 6
+
+
+def test_of_a_pass_with_logits_that_are_not_finite_their_prompt_alone_fails(segment: Segment) -> None:
+    work, ear = prefilling(segment, lambda spans, kv: torch.tensor([[float("nan"), 0.0], [0.0, 1.0]]))
+    work.do_one()
+    assert told(ear) == [(ComputeFailed, ROOMS[0]), (ChunkComputed, ROOMS[1])]
+    assert work.computed_tokens == 6
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_prompt_whose_decode_cannot_be_reached_fails_alone(segment: Segment, lost: int) -> None:
+    decodes = (DECODE, WorkerRef("decode-1", 1))
+    work, ear = prefilling(segment, lambda spans, kv: torch.tensor([[0.0, 1.0]] * len(spans)), decodes)
+    work._transfers.pop(decodes[lost])
+    work.do_one()
+    assert told(ear) == [(ComputeFailed, ROOMS[lost]), (ChunkComputed, ROOMS[1 - lost])]
+
+
+def test_to_a_decode_that_cannot_be_reached_a_pass_reaches_once(
+    segment: Segment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reached: list[object] = []
+
+    def reach(*asked: object) -> None:
+        reached.append(asked)
+        raise TimeoutError
+
+    monkeypatch.setattr("pagefence.engine.prefill.reach", reach)
+    work, ear = prefilling(segment, lambda spans, kv: torch.tensor([[0.0, 1.0]] * len(spans)))
+    work._transfers.clear()
+    work._addresses[DECODE] = "there"
+    work.do_one()
+    assert told(ear) == [(ComputeFailed, room) for room in ROOMS]
+    assert len(reached) == 1
+
+
+def test_what_is_computed_and_not_yet_written_is_not_computed_again_nor_work(segment: Segment) -> None:
+    passes: list[Room] = []
+
+    def forward(spans: list[Span], kv: object) -> torch.Tensor:
+        passes.extend(ROOMS[span.tokens[-1]] for span in spans)
+        return torch.tensor([[0.0, 1.0]] * len(spans))
+
+    work, ear = prefilling(segment, forward)
+    work._chunk = 8  # the second prompt's six tokens do not fit beside the first one's, nor does a page of it
+    work.do_one()
+    assert passes == [ROOMS[0]]
+    assert work.has_work()
+    work.do_one()
+    assert passes == list(ROOMS)
+    assert not work.has_work(), "the loop would spin until the writes have been done"
+    work.do_one()
+    assert passes == list(ROOMS)
+    for room in ROOMS:
+        work.perform(WriteChunk(room, 0, 6))
+    assert told(ear) == [(what, room) for what in (ChunkComputed, Landed) for room in ROOMS]
+
+
 class Driven(Ear):
     """A loop that lets the prefill machine answer: what it wants done is carried out, what it sends lies in `sent`."""
 
@@ -232,6 +327,9 @@ class Driven(Ear):
 
     def tell(self, message: Any) -> None:
         self.heard.append(message)
+        self.settle()
+
+    def settle(self) -> None:
         while self.heard:
             self.state, effects = prefill.Machine().step(self.state, self.heard.pop(0))  # type: ignore[arg-type]
             check_prefill(self.state)
@@ -246,9 +344,9 @@ class Driven(Ear):
         self.tell(Envelope(self.ROUTER, PREFILL, Start(room, 0, "t", (9, 9, 9, 9, 1, 0), reservation, GREEDY)))
 
     def compute(self) -> None:
-        """One chunk, and what comes of it."""
+        """One pass, and what comes of it."""
         self.work.do_one()
-        self.tell(self.heard.pop(0))
+        self.settle()
 
 
 def test_after_a_failed_write_its_room_says_nothing_more_and_the_next_one_writes_over_a_new_connection(
@@ -272,6 +370,33 @@ def test_after_a_failed_write_its_room_says_nothing_more_and_the_next_one_writes
     driven.tell(Envelope(driven.ROUTER, PREFILL, Reaped(DECODE)))
     assert driven.state.pool.counts().leased == 0
     assert len(driven.sent) == 2
+
+
+def test_a_failed_write_fails_those_of_its_pass_and_decode_and_a_later_one_goes_over_a_new_connection(
+    segment: Segment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> tuple[bytes, ...]:
+        raise TransferFailed("no acknowledgement")
+
+    reached: list[object] = []
+
+    def reach(*asked: object) -> object:
+        reached.append(asked)
+        return SimpleNamespace(write=fails)
+
+    monkeypatch.setattr("pagefence.engine.prefill.reach", reach)
+    model = SimpleNamespace(forward=lambda spans, kv: torch.tensor([[0.0, 1.0]] * len(spans)))
+    driven = Driven(lambda loop: PrefillWork(loop, model, segment, Decisions()))  # type: ignore[arg-type]
+    driven.work.peer_up(PeerUp(DECODE, "decode", "there"))
+    for room, pages in zip(ROOMS, PAGES, strict=True):
+        driven.start(room, pages)
+    driven.compute()
+    assert len(reached) == 1, "a stuck peer is waited for once"
+    assert driven.sent == [(driven.ROUTER, Failed)] * 2
+    assert driven.state.pool.counts().leased == 4, "neither is drained: the machine counts both as launched"
+    assert not driven.work.has_work()
+    assert driven.work._mapped(DECODE)
+    assert len(reached) == 2
 
 
 def test_decode_revokes_a_reaped_writer(segment: Segment) -> None:

@@ -1,7 +1,7 @@
 """The loop that both kinds of worker run: receive, step the machine, carry out effects, do one unit of work.
 
-One thread owns the machine's state, so no lock guards a decision. Whatever blocks is cut into units (one chunk of a
-prompt, one decode step) short enough for an abort to be heard between them.
+One thread owns the machine's state, so no lock guards a decision. Whatever blocks is cut into units (one forward
+pass of prefill, one decode step) short enough for an abort to be heard between them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Work(Protocol):
         """True when `do_one` has something to do now."""
 
     def do_one(self) -> None:
-        """One chunk or one decode step."""
+        """One forward pass of prefill or one decode step."""
 
     def peer_up(self, peer: PeerUp) -> None:
         """An incarnation of the other role is alive at this address."""

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 import msgspec
+from torch import Tensor
 
 from pagefence.engine.kv.backends import reach
 from pagefence.engine.kv.offer import PeerRefused
@@ -16,6 +17,7 @@ from pagefence.engine.loop import Loop
 from pagefence.engine.model.decoder import Decoder, Span
 from pagefence.engine.model.sampling import draw
 from pagefence.engine.model.sampling_params import SamplingParams
+from pagefence.engine.portions import portions
 from pagefence.pool.pages import PageRef
 from pagefence.protocol.decisions import Decisions
 from pagefence.protocol.effects import Compute, Effect, StopCompute, WriteChunk, Zero
@@ -23,6 +25,7 @@ from pagefence.protocol.messages import (
     ChunkComputed,
     ComputeFailed,
     Landed,
+    Logprob,
     PeerUp,
     Reaped,
     Reservation,
@@ -31,6 +34,9 @@ from pagefence.protocol.messages import (
     WriteFailed,
 )
 from pagefence.protocol.prefill import PrefillState
+
+# What a forward pass or a draw may raise: the end of a request, not of the worker.
+_FAILURES = (ValueError, ArithmeticError, RuntimeError)
 
 
 @dataclass(slots=True)
@@ -79,29 +85,17 @@ class PrefillWork:
 
     def has_work(self) -> bool:
         """True while a prompt is unfinished."""
-        return bool(self._prompts)
+        return any(prompt.computed < len(prompt.token_ids) for prompt in self._prompts.values())
 
     def do_one(self) -> None:
-        """One chunk of the oldest prompt. A chunk ends on a page border, so that whole pages are written once."""
-        prompt = next(iter(self._prompts.values()))
-        if not self._mapped(prompt.reservation.decode):
-            self._loop.post_local(ComputeFailed(prompt.room, "prefill cannot reach the memory of decode"))
-            self._prompts.pop(prompt.room)
-            return
-        tokens = prompt.token_ids[prompt.computed : prompt.computed + self._chunk]
-        try:
-            logits = self._model.forward([Span(prompt.pages, prompt.computed, tokens)], self._segment.kv)
-            done = prompt.computed + len(tokens)
-            is_last = done == len(prompt.token_ids)
-            first, likely = draw(logits[0], prompt.sampling, 0) if is_last else (None, ())
-        except (ValueError, ArithmeticError, RuntimeError) as error:
-            self._loop.post_local(ComputeFailed(prompt.room, f"prefill could not compute the prompt: {error}"))
-            self._prompts.pop(prompt.room)
-            return
-        prompt.computed = done
-        self.computed_tokens += len(tokens)
-        # It leaves the queue when its last chunk is written.
-        self._loop.post_local(ChunkComputed(prompt.room, done, first, likely))
+        """One forward pass: a chunk of the oldest prompt and, as far as that leaves room, of those behind it."""
+        shared = portions(self._prompts.values(), self._chunk, self._segment.layout.page_size)
+        # Once for each decode, not for each prompt: that a peer is stuck shows after seconds.
+        mapped = {decode for decode in {prompt.reservation.decode for prompt, _ in shared} if self._mapped(decode)}
+        for prompt, _ in shared:
+            if prompt.reservation.decode not in mapped:
+                self._fail(prompt, "prefill cannot reach the memory of decode")
+        self._compute([(prompt, count) for prompt, count in shared if prompt.reservation.decode in mapped])
 
     def peer_up(self, peer: PeerUp) -> None:
         """Reach for the memory of a new decode incarnation, if it still lives."""
@@ -138,6 +132,46 @@ class PrefillWork:
             return False
         return True
 
+    def _compute(self, shared: list[tuple[_Prompt, int]]) -> None:
+        """All in one pass. If it fails, each alone: only the prompt that made it fail does."""
+        if not shared:
+            return
+        spans = [
+            Span(prompt.pages, prompt.computed, prompt.token_ids[prompt.computed : prompt.computed + count])
+            for prompt, count in shared
+        ]
+        try:
+            logits = self._model.forward(spans, self._segment.kv)
+        except _FAILURES as error:
+            if len(shared) == 1:
+                self._fail(shared[0][0], f"prefill could not compute the prompt: {error}")
+                return
+            # What the failed pass wrote lies in the prompts' own pages, where the next one writes it again.
+            for portion in shared:
+                self._compute([portion])
+            return
+        for (prompt, _), span, row in zip(shared, spans, logits, strict=True):
+            self._advance(prompt, span.end, row)
+
+    def _advance(self, prompt: _Prompt, done: int, logits: Tensor) -> None:
+        """Tell what was computed, and the first token with the last chunk."""
+        first: int | None = None
+        likely: tuple[Logprob, ...] = ()
+        if done == len(prompt.token_ids):
+            try:
+                first, likely = draw(logits, prompt.sampling, 0)
+            except _FAILURES as error:
+                self._fail(prompt, f"prefill could not compute the prompt: {error}")
+                return
+        self.computed_tokens += done - prompt.computed
+        # It leaves the queue when its last chunk is written. Until then it waits, and others are computed.
+        prompt.computed = done
+        self._loop.post_local(ChunkComputed(prompt.room, done, first, likely))
+
+    def _fail(self, prompt: _Prompt, message: str) -> None:
+        self._prompts.pop(prompt.room)
+        self._loop.post_local(ComputeFailed(prompt.room, message))
+
     def _zero(self, pages: tuple[PageRef, ...]) -> None:
         if self._zero_on_lease:
             self._segment.zero(page.index for page in pages)
@@ -145,16 +179,22 @@ class PrefillWork:
     def _write(self, effect: WriteChunk) -> None:
         """The one-sided write of the pages that [start, stop) covers. Synchronous: it has landed when it returns.
 
-        A failed write has closed its connection. Other rooms write over a new one; what becomes of this room, which may
-        be written to at any later time, is for the machine to say.
+        A failed write has closed its connection, and so failed those that its pass had still to write there: reaching
+        for a stuck peer again for each of them would keep this process silent until it is taken for dead. Later passes
+        write over a new connection; what becomes of a room that failed, which may be written to at any later time, is
+        for the machine to say.
         """
         prompt = self._prompts[effect.room]
         size = self._segment.layout.page_size
         first, last = effect.start // size, -(-effect.stop // size)
         target = prompt.reservation.pages[first:last]
         decode = prompt.reservation.decode
+        transfer = self._transfers.get(decode)
+        if transfer is None:
+            self._loop.post_local(WriteFailed(effect.room, effect.stop))
+            return
         try:
-            digests = self._transfers[decode].write(self._segment, prompt.pages[first:last], target, effect.room)
+            digests = transfer.write(self._segment, prompt.pages[first:last], target, effect.room)
         except TransferFailed as error:
             print(f"pagefence {self._loop.orders.me.name}: {decode}: {error}; it may still land", file=sys.stderr)
             self._transfers.pop(decode)

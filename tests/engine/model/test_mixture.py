@@ -155,7 +155,7 @@ class Tally:
             if mixture.transfer != "shm":
                 pair.seen[mixture.transfer] = 1
         for what, count in pair.seen.items():
-            largest = what in ("rows in a step", "chunks of a prompt")
+            largest = what in ("rows in a step", "prompts in a pass", "chunks of a prompt")
             self.seen[what] = max(self.seen[what], count) if largest else self.seen[what] + count
 
     def judge(self, got: Got) -> None:
@@ -182,6 +182,7 @@ class Tally:
         """A run that did not go through everything has shown nothing."""
         assert self.seen["cached tokens"] > 0
         assert self.seen["chunks of a prompt"] >= 3
+        assert self.seen["prompts in a pass"] >= 2
         assert self.seen["rows in a step"] >= 3
         assert self.seen["left when started"] > 0
         assert self.seen["left when committed"] > 0

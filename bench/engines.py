@@ -140,8 +140,11 @@ class Engine:
         if self.form != "auto":
             return self.form
         from pagefence.engine.model.dtype import choose_dtype
+        from pagefence.engine.model.panels import available
 
-        return "bfloat16" if choose_dtype("auto") == "bfloat16" else "float32"
+        if choose_dtype("auto") == "bfloat16":
+            return "bfloat16"
+        return "Q4_1" if available() else "float32"  # panels hold what the file holds, for up to 16 streams
 
 
 def engines(threads: int) -> dict[str, Engine]:
@@ -156,7 +159,7 @@ def engines(threads: int) -> dict[str, Engine]:
     llama_flags = ("-c", str(POOL_TOKENS), "--kv-unified", "-np", str(ROWS), "-t", str(threads), "--cache-ram", "0")
     every = (
         Engine(
-            "pagefence", "pagefence", "auto", "exact mode, --dtype auto, no prefix cache", served, {}, endless,
+            "pagefence", "pagefence", "auto", "exact mode: the file's weights for few tokens, --dtype auto for many; no prefix cache", served, {}, endless,
             may_stop=False,
         ),
         Engine(

@@ -159,7 +159,8 @@ def engines(threads: int) -> dict[str, Engine]:
     llama_flags = ("-c", str(POOL_TOKENS), "--kv-unified", "-np", str(ROWS), "-t", str(threads), "--cache-ram", "0")
     every = (
         Engine(
-            "pagefence", "pagefence", "auto", "exact mode: the file's weights for few tokens, --dtype auto for many; no prefix cache", served, {}, endless,
+            "pagefence", "pagefence", "auto",
+            "exact mode, no prefix cache; --dtype auto where many tokens are multiplied", served, {}, endless,
             may_stop=False,
         ),
         Engine(

@@ -58,13 +58,22 @@ def test_a_portion_is_never_empty_and_ends_on_a_page_border_or_with_its_prompt(q
 
 
 @given(queues())
-def test_the_oldest_gets_what_it_needs_and_the_next_ones_all_of_the_rest_that_they_can_use(queue: Queue) -> None:
-    given_to = {id(prompt): count for prompt, count in queue.share()}
-    rest = queue.tokens
+def test_nothing_stays_empty_that_somebody_could_use(queue: Queue) -> None:
+    shared = queue.share()
+    given_to = {id(prompt): count for prompt, count in shared}
+    rest = queue.tokens - sum(given_to.values())
     for prompt in queue.prompts:
-        count = given_to.get(id(prompt), 0)
-        assert count == prompt.left or rest - count < queue.page_size, "more would have gone in"
-        rest -= count
+        more = prompt.left - given_to.get(id(prompt), 0)
+        assert more == 0 or (rest < more and rest < queue.page_size), "more would have gone in"
+
+
+@given(queues())
+def test_half_of_a_pass_is_the_oldests_as_long_as_it_needs_it(queue: Queue) -> None:
+    unfinished = [prompt for prompt in queue.prompts if prompt.left]
+    if unfinished:
+        oldest, count = queue.share()[0]
+        assert oldest is unfinished[0]
+        assert count == oldest.left or count > queue.tokens // 2 - queue.page_size
 
 
 @given(queues())
@@ -84,6 +93,12 @@ def test_pass_by_pass_every_token_is_computed_once_and_the_oldest_is_in_every_pa
 def test_sixteen_prompts_of_sixteen_tokens_are_one_pass() -> None:
     prompts = [Prompt(range(16)) for _ in range(16)]
     assert portions(prompts, 256, 64) == [(prompt, 16) for prompt in prompts]
+
+
+def test_a_short_prompt_does_not_wait_for_the_long_one_before_it() -> None:
+    long, short, next_long = Prompt(range(100)), Prompt(range(5)), Prompt(range(90))
+    assert portions([long, short, next_long], 16, 4) == [(long, 8), (short, 5)]
+    assert portions([long, next_long], 16, 4) == [(long, 16)]
 
 
 def test_a_long_prompt_does_not_stand_in_the_way_of_a_short_one_that_still_fits() -> None:

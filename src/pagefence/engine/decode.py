@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -48,6 +48,15 @@ class _Row:
     emitted: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    """The frames of all rows, put together when a row comes or goes: its pages stay the same as long as it is there."""
+
+    rooms: tuple[Room, ...]
+    frames: frames.Expected
+    owners: tuple[tuple[Room, int], ...]  # room and position of each frame
+
+
 class DecodeWork:
     """Tensors of one decode incarnation."""
 
@@ -63,6 +72,7 @@ class DecodeWork:
         self._loop, self._model, self._segment = loop, model, segment
         self._decisions, self._revoke = decisions, revoke
         self._rows: dict[Room, _Row] = {}
+        self._watched = _watch(self._rows)
         self._eos = frozenset(model.config.eos_ids)
         self.generated_tokens = 0
         self.handoffs = 0
@@ -170,13 +180,17 @@ class DecodeWork:
         """The frame lies in the memory that a foreign write would hit, so bookkeeping cannot hide one (I1, I2)."""
         if not self._decisions.check_frames:
             return
-        rows = list(self._rows.items())
-        batch = frames.join(row.frames for _, row in rows)
-        owners = [(room, position) for room, row in rows for position in range(len(row.pages))]
-        for broken in frames.check(self._segment, batch):
-            room, position = owners[broken.row]
+        if self._watched.rooms != tuple(self._rows):
+            self._watched = _watch(self._rows)
+        for broken in frames.check(self._segment, self._watched.frames):
+            room, position = self._watched.owners[broken.row]
             if self._rows.pop(room, None) is not None:
                 self._loop.post_local(_told(room, broken, position))
+
+
+def _watch(rows: Mapping[Room, _Row]) -> _Watched:
+    owners = tuple((room, position) for room, row in rows.items() for position in range(len(row.pages)))
+    return _Watched(tuple(rows), frames.join(row.frames for row in rows.values()), owners)
 
 
 def _told(room: Room, broken: frames.BrokenFrame, position: int) -> FrameBroken:

@@ -14,7 +14,6 @@ from pagefence.engine.kv.frames import (
     Expected,
     check,
     expect,
-    frame_words,
     join,
     room_words,
     write_frames,
@@ -158,13 +157,13 @@ def test_leases_of_several_rooms_are_checked_in_one_batch(segment: Segment) -> N
 
 def test_an_empty_batch_is_well(segment: Segment) -> None:
     assert check(segment, join([])) == []
-    assert frame_words(join([])).shape == (0, 8)
+    assert join([]).words.shape == (0, 8)
 
 
 @pytest.mark.parametrize("index", [-1, SMALL.pages])
 def test_a_page_that_does_not_exist_is_refused(segment: Segment, index: int) -> None:
     write_frames(segment, [PageRef(SMALL.pages - 1, 1)], OURS)
-    stray = Expected(np.array([index]), np.array([1], np.uint64), room_words(OURS)[None])
+    stray = Expected(np.array([index]), expect((PageRef(0, 1),), OURS).words)
     with pytest.raises(IndexError):
         check(segment, stray)
     for write in (write_head, write_tail):

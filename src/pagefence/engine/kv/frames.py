@@ -34,11 +34,10 @@ Words = NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What the frames of n pages should say: `page_index` int64 [n], `generation` uint64 [n], `room` uint64 [n, 2]."""
+    """What the frames of n pages should say: `page_index` int64 [n], and the frames, `words` uint64 [n, 8]."""
 
     page_index: NDArray[np.int64]
-    generation: Words
-    room: Words
+    words: Words
 
     def __len__(self) -> int:
         return len(self.page_index)
@@ -66,52 +65,39 @@ def room_words(room: Room) -> Words:
 
 def expect(pages: Sequence[PageRef], room: Room) -> Expected:
     """The frames that the pages of one lease should have. Build it once per lease and `join` for each batch."""
-    return Expected(
-        np.array([page.index for page in pages], np.int64),
-        np.array([page.generation for page in pages], np.uint64),
-        np.broadcast_to(room_words(room), (len(pages), 2)),
-    )
+    index = np.array([page.index for page in pages], np.int64)
+    words = np.zeros((len(pages), FRAME_WORDS), np.uint64)
+    words[:, 0] = MAGIC
+    words[:, 1:3] = room_words(room)
+    words[:, 3] = np.array([page.generation for page in pages], np.uint64)
+    words[:, 4] = index
+    return Expected(index, words)
 
 
 def join(parts: Iterable[Expected]) -> Expected:
     """One batch out of several leases, in order."""
     parts = (expect((), Room(0, 0, "")), *parts)  # an empty batch has its shapes too
-    return Expected(
-        np.concatenate([part.page_index for part in parts]),
-        np.concatenate([part.generation for part in parts]),
-        np.concatenate([part.room for part in parts]),
-    )
-
-
-def frame_words(expected: Expected) -> Words:
-    """The frames themselves: uint64 [n, 8]."""
-    words = np.zeros((len(expected), FRAME_WORDS), np.uint64)
-    words[:, 0] = MAGIC
-    words[:, 1:3] = expected.room
-    words[:, 3] = expected.generation
-    words[:, 4] = expected.page_index
-    return words
+    return Expected(np.concatenate([part.page_index for part in parts]), np.concatenate([part.words for part in parts]))
 
 
 def write_head(segment: Segment, page: PageRef, room: Room) -> None:
     """Claim a page: before its bytes. Raises IndexError."""
     segment.require_pages((page.index,))
-    segment.heads[page.index] = frame_words(expect((page,), room))[0]
+    segment.heads[page.index] = expect((page,), room).words[0]
 
 
 def write_tail(segment: Segment, page: PageRef, room: Room) -> None:
     """Complete a page: after its bytes. Raises IndexError."""
     segment.require_pages((page.index,))
-    segment.tails[page.index] = frame_words(expect((page,), room))[0]
+    segment.tails[page.index] = expect((page,), room).words[0]
 
 
 def write_frames(segment: Segment, pages: Sequence[PageRef], room: Room) -> None:
     """Both frames of pages that nobody else writes: decode's own generation pages. Raises IndexError."""
     expected = expect(pages, room)
     segment.require_pages(page.index for page in pages)
-    words = frame_words(expected)
-    segment.heads[expected.page_index] = words
-    segment.tails[expected.page_index] = words
+    segment.heads[expected.page_index] = expected.words
+    segment.tails[expected.page_index] = expected.words
 
 
 def check(segment: Segment, expected: Expected) -> list[BrokenFrame]:
@@ -124,14 +110,14 @@ def check(segment: Segment, expected: Expected) -> list[BrokenFrame]:
         return []
     if index.min() < 0 or index.max() >= segment.layout.pages:
         raise IndexError(f"pages {index.min()} to {index.max()} of {segment.layout.pages}")
-    want = frame_words(expected)
+    want = expected.words
     heads, tails = segment.heads[index], segment.tails[index]
     wrong = ((heads != want) | (tails != want)).any(axis=1)
     return [_broken(int(row), expected, want[row], heads[row], tails[row]) for row in np.flatnonzero(wrong)]
 
 
 def _broken(row: int, expected: Expected, want: Words, head: Words, tail: Words) -> BrokenFrame:
-    page = PageRef(int(expected.page_index[row]), int(expected.generation[row]))
+    page = PageRef(int(expected.page_index[row]), int(want[3]))
     kind: Literal["blank", "foreign", "torn"]
     if not np.array_equal(head, tail):
         kind, found = "torn", f"head {_told(head, want)}; tail {_told(tail, want)}"

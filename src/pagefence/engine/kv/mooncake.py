@@ -33,7 +33,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from pagefence.engine.kv.digest import page_digests
-from pagefence.engine.kv.frames import expect, frame_words
+from pagefence.engine.kv.frames import expect
 from pagefence.engine.kv.layout import FRAME_BYTES, Layout
 from pagefence.engine.kv.offer import TOKEN_BYTES, PeerRefused
 from pagefence.engine.kv.segment import Segment
@@ -228,7 +228,7 @@ class MooncakePages:
         layout = self.layout
         digests = page_digests(source, source_pages)
         # TCP needs no registered source, so nothing of prefill can be read or written from outside.
-        frames = frame_words(expect(target, room))
+        frames = expect(target, room).words
         frame_at = [frames.ctypes.data + row * FRAME_BYTES for row in range(len(target))]
         bytes_at = [source.base + page * layout.stride + layout.payload_offset for page in source_pages]
         there = [self._granted.base + page.index * layout.stride for page in target]

@@ -1,0 +1,11 @@
+"""One adapter for each engine. To add one: a file like the others, and its name in `ADAPTERS`."""
+
+from __future__ import annotations
+
+from pagefence.fleet.engines import openai, pagefence, sglang
+from pagefence.fleet.engines.adapter import Adapter, Asked
+
+# The order in which a node is asked who it is; what every engine answers to comes last.
+ADAPTERS: tuple[Adapter, ...] = (pagefence.ADAPTER, sglang.ADAPTER, openai.ADAPTER)
+
+__all__ = ["ADAPTERS", "Adapter", "Asked"]

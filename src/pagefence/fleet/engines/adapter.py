@@ -57,6 +57,9 @@ class Asked:
         reply = self.reply(path)
         if reply.problem is not None:
             return [], reply.problem
+        if not reply.text.endswith("\n"):
+            # The format ends every line; a number whose end is missing is another number.
+            return [], "broke off"
         try:
             families = list(text_string_to_metric_families(reply.text))
         except (ValueError, KeyError, IndexError):

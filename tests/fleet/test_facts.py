@@ -6,7 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pagefence.fleet.answer import read_error, read_piece
-from pagefence.fleet.facts import FleetFacts, Limits, figure, limits, node_facts, positive, unknown
+from pagefence.fleet.engines import ADAPTERS, Asked
+from pagefence.fleet.engines.pagefence import INFO, read
+from pagefence.fleet.facts import FleetFacts, Limits, NodeFacts, figure, limits, positive, unknown
+from pagefence.fleet.http import Reply
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
@@ -26,8 +29,11 @@ def test_a_figure_has_a_value_or_a_problem_never_both(value: object) -> None:
 
 @given(st.dictionaries(st.sampled_from(NAMES), json_values))
 def test_any_server_info_can_be_read(body: dict[str, object]) -> None:
-    node = node_facts("http://x", None, body, "/server_info")
-    assert node.role in ("prefill", "decode", "router", "single", "unknown")
+    for adapter in ADAPTERS:
+        reply = Reply(200, body, None)
+        adapter.recognises(reply)
+        node = adapter.read(Asked("http://x", dict.fromkeys((adapter.sign, *adapter.asks), reply)))
+        assert node.role in ("prefill", "decode", "router", "single", "unknown")
 
 
 @given(json_values)
@@ -40,8 +46,12 @@ def test_a_missing_figure_says_so() -> None:
     assert figure({}, ("max_total_num_tokens",), "/server_info").problem == "is missing"
 
 
+def facts_of(url: str, info: dict[str, object]) -> NodeFacts:
+    return read(Asked(url, {INFO: Reply(200, info, None)}))
+
+
 def fleet(*infos: dict[str, object], advertised: int = 2048) -> FleetFacts:
-    nodes = tuple(node_facts(f"http://n{i}", None, info, "s") for i, info in enumerate(infos))
+    nodes = tuple(facts_of(f"http://n{i}", info) for i, info in enumerate(infos))
     return FleetFacts("http://r", "m", positive(advertised, "s"), nodes)
 
 
@@ -58,7 +68,3 @@ def test_unknown_pools_or_contexts_give_a_reason_instead_of_limits() -> None:
     assert isinstance(limits(fleet({})), str)
     empty = FleetFacts("http://r", "m", unknown("s", "is missing"), ())
     assert isinstance(limits(empty), str)
-
-
-def test_a_declared_role_that_the_process_contradicts_is_a_problem() -> None:
-    assert node_facts("http://x", "prefill", node("decode", 1, 1), "s").problem is not None

@@ -18,7 +18,13 @@ from pagefence.probes.gate import gate
 from pagefence.verdict import decide
 from tests.probes.toy import served
 
-GOOD = {"max_total_num_tokens": 2560, "context_length": 2048, "max_req_input_len": 2042, "page_size": 64}
+GOOD = {
+    "engine": "pagefence",
+    "max_total_num_tokens": 2560,
+    "context_length": 2048,
+    "max_req_input_len": 2042,
+    "page_size": 64,
+}
 
 
 def facts_of(reply: Any) -> FleetFacts:
@@ -208,7 +214,7 @@ def routed(router: dict[str, object], readyz: dict[str, object], named: tuple[st
         return endpoint
 
     bodies: dict[str, dict[str, object]] = {
-        "/server_info": router,
+        "/server_info": {"engine": "pagefence"} | router,
         "/readyz": readyz,
         "/v1/models": {"data": [{"id": "m", "max_model_len": 2048}]},
         "/p/server_info": GOOD | {"disaggregation_mode": "prefill"},

@@ -2,7 +2,8 @@
 
 from pagefence.fleet.answer import Answer, ErrorBody
 from pagefence.fleet.facts import Figure, FleetFacts, Limits, NodeFacts
-from pagefence.fleet.http import Fleet, Keys, Request, Target
+from pagefence.fleet.http import Fleet, Request
+from pagefence.fleet.target import Keys, Target
 
 __all__ = [
     "Answer",

@@ -1,145 +1,145 @@
-"""Ask a fleet for its figures. Sends no prompt, needs no key on the workers, and reads each worker itself."""
+"""Ask a fleet for its figures. Sends no prompt. Each worker is read itself: a router's word is no figure."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
 
-from pagefence.fleet.answer import mapping
+from pagefence.fleet.engines import ADAPTERS, Adapter, Asked
 from pagefence.fleet.facts import (
     DECODE,
     PREFILL,
     ROUTER,
+    SINGLE,
+    UNKNOWN,
     Figure,
     FleetFacts,
     NodeFacts,
-    node_facts,
-    positive,
-    text,
     unknown,
     unreadable_node,
 )
 from pagefence.fleet.http import Fleet, Reply
 
-_INFO = ("/server_info", "/get_server_info")
+_DECLARABLE = ("pool", "context", "longest", "page_size")
+_FIGURES_S = 10.0
 
 
 async def describe(fleet: Fleet) -> FleetFacts:
     """Everything that the live processes say: router first, then every worker that is declared or listed."""
+    target = fleet.target
     router: NodeFacts | None = None
-    advertised = unknown("/v1/models", "no router was given")
-    reasons: tuple[str, ...] = ()
-    problems: tuple[str, ...] = ()
-    ready: bool | None = None
-    body: Mapping[str, object] = {}
-    if fleet.target.router:
-        url = fleet.target.router.rstrip("/")
-        info, models, readiness = await asyncio.gather(
-            _info(fleet, url), fleet.get(url, "/v1/models", "a"), fleet.get(url, "/readyz")
-        )
-        body = info.body if info.problem is None else {}
-        problems = (f"{url}/server_info {info.problem}",) if info.problem is not None else _unnamed(fleet, body)
-        router = _node(url, ROUTER, info)
-        advertised = _advertised(models)
-        fleet.model = _model(models) or text(body, "model_name")
-        ready, reasons = _readiness(readiness, body)
-    declared = _declared(fleet, body)
-    nodes = await asyncio.gather(*(_ask(fleet, url, role) for url, role in declared))
-    if router is not None and not nodes and router.pool.value is not None:
-        nodes = [_node(router.url, None, info)]
-        router = None
+    adapter: Adapter | None = None
+    if target.router:
+        router, adapter = await _node(fleet, target.router.rstrip("/"), None)
+        fleet.model = router.model
+        fleet.token_field = adapter.token_field if adapter is not None else fleet.token_field
+    asked = await asyncio.gather(*(_worker(fleet, url, role) for url, role in _workers(fleet, router)))
+    nodes, problems = list(asked), _unnamed(fleet, router)
+    if router is not None and not nodes and not router.problem and not router.workers and router.role != ROUTER:
+        # One server, asked at its own address.
+        nodes, router = [replace(router, role=SINGLE if router.role == UNKNOWN else router.role)], None
+    elif router is not None:
+        router = replace(router, role=ROUTER)
+        problems = (*((f"{router.url} {router.problem}",) if router.problem else ()), *problems)
+    front = router or (nodes[0] if target.router and nodes else None)
     return FleetFacts(
-        url=fleet.target.router or ", ".join(url for url, _ in declared),
+        url=target.router or ", ".join(node.url for node in nodes),
         model=fleet.model,
-        advertised=advertised,
+        advertised=_promised(front, nodes),
         nodes=tuple(nodes),
         router=router,
-        ready=ready,
-        reasons=reasons,
-        guards={k: v for k, v in mapping(body.get("guards")).items() if isinstance(v, bool)},
+        ready=front.ready if front is not None else None,
+        reasons=front.reasons if front is not None else (),
+        guards=front.guards if front is not None else {},
         problems=problems,
     )
 
 
-def _declared(fleet: Fleet, body: Mapping[str, object]) -> list[tuple[str, str | None]]:
-    """Workers named on the command line win; otherwise those that the router lists."""
+def _promised(front: NodeFacts | None, nodes: Iterable[NodeFacts]) -> Figure:
+    """What clients are promised: by the router, or where it promises nothing itself, by the boldest worker."""
+    if front is None:
+        return unknown("/v1/models", "no router was given")
+    said = [node.advertised for node in nodes if node.advertised.value is not None]
+    if front.advertised.value is not None or not said or front.engine not in (None, "openai-compatible"):
+        return front.advertised
+    return max(said, key=lambda figure: figure.value or 0)
+
+
+async def _worker(fleet: Fleet, url: str, role: str | None) -> NodeFacts:
+    if not url:
+        return unreadable_node("(no address)", role, "/server_info", "is listed by the router without an address")
+    node, _ = await _node(fleet, url.rstrip("/"), role)
+    return node
+
+
+async def _node(fleet: Fleet, url: str, role: str | None) -> tuple[NodeFacts, Adapter | None]:
+    """Who is there, and its facts. One that does not answer is asked one thing only, so it costs one time-out."""
+    until = time.monotonic() + min(_FIGURES_S, fleet.timeout_s)
+    replies: dict[str, Reply] = {}
+    for adapter in ADAPTERS:
+        if adapter.sign not in replies:
+            replies[adapter.sign] = await fleet.get(url, adapter.sign, "admin", until)
+        reply = replies[adapter.sign]
+        if reply.status is None or reply.status in (401, 403) or 300 <= reply.status < 400 or reply.status >= 500:
+            return _declared(fleet, unreadable_node(url, role, adapter.sign, f"{adapter.sign} {reply.problem}")), None
+        found = adapter.recognises(reply) if reply.status == 200 else None
+        if found is None:
+            continue
+        rest = [path for path in adapter.asks if path not in replies]
+        answers = await asyncio.gather(*(fleet.get(url, path, "admin", until) for path in rest))
+        node = adapter.read(Asked(url, {**replies, **dict(zip(rest, answers, strict=True))}))
+        return _declared(fleet, _with_role(replace(node, recognised=found), role)), adapter
+    asked = ", ".join(
+        f"{path} ({reply.problem or reply.not_json or 'of no known engine'})" for path, reply in replies.items()
+    )
+    problem = f"is no engine that PageFence knows: asked {asked}"
+    return _declared(fleet, unreadable_node(url, role, "any endpoint", problem)), None
+
+
+def _with_role(node: NodeFacts, role: str | None) -> NodeFacts:
+    """A declared role that the live process contradicts becomes a problem."""
+    if role in (PREFILL, DECODE) and node.role in (PREFILL, DECODE) and node.role != role:
+        return replace(node, role=role, problem=f"was declared as {role} but says that it is {node.role}")
+    if role in (PREFILL, DECODE) and node.role == SINGLE:
+        return replace(node, role=role, problem=f"was declared as {role} but says that it is no part of a hand-off")
+    return replace(node, role=role or node.role)
+
+
+def _declared(fleet: Fleet, node: NodeFacts) -> NodeFacts:
+    """Declared figures stand in for those that no endpoint tells. One that a live figure contradicts is a problem."""
+    said = {**fleet.target.declared.get("", {}), **fleet.target.declared.get(node.url, {})}
+    for name in _DECLARABLE:
+        if name not in said:
+            continue
+        live: Figure = getattr(node, name)
+        if live.value is None and node.problem is None:
+            stated: dict[str, Any] = {name: Figure(said[name], f"declared ({live.source or name} {live.problem})")}
+            node = replace(node, **stated)
+        elif live.value is not None and live.value != said[name]:
+            problem = f"{name} was declared as {said[name]:,}, but {live.source} says {live.value:,}"
+            node = replace(node, problem=problem)
+    return node
+
+
+def _workers(fleet: Fleet, router: NodeFacts | None) -> tuple[tuple[str, str | None], ...]:
+    """Workers named by the user win; otherwise those that the router lists."""
     target = fleet.target
     if target.prefill or target.decode:
-        return [*((url, PREFILL) for url in target.prefill), *((url, DECODE) for url in target.decode)]
-    listed = body.get("workers")
-    found: list[tuple[str, str | None]] = []
-    for worker in listed if isinstance(listed, list) else []:
-        url, role = mapping(worker).get("url"), mapping(worker).get("role")
-        if isinstance(url, str) and url.startswith(("http://", "https://")):
-            found.append((url, role if role in (PREFILL, DECODE) else None))
-        else:
-            found.append(("", role if role in (PREFILL, DECODE) else None))
-    return found
+        return (*((url, PREFILL) for url in target.prefill), *((url, DECODE) for url in target.decode))
+    return router.workers if router is not None else ()
 
 
-def _unnamed(fleet: Fleet, body: Mapping[str, object]) -> tuple[str, ...]:
+def _unnamed(fleet: Fleet, router: NodeFacts | None) -> tuple[str, ...]:
     """Workers that the router lists and nobody named, by their number: one worker may have two addresses."""
-    target, listed = fleet.target, body.get("workers")
-    if not (target.prefill or target.decode) or not isinstance(listed, list):
+    target = fleet.target
+    if router is None or not router.workers or not (target.prefill or target.decode):
         return ()
     problems = []
     for role, named in ((PREFILL, target.prefill), (DECODE, target.decode)):
-        count = sum(mapping(worker).get("role") == role for worker in listed)
+        count = sum(listed == role for _, listed in router.workers)
         if count > len(set(named)):
             problems.append(f"the router lists {count} {role} workers, but {len(set(named))} were named")
     return tuple(problems)
-
-
-async def _ask(fleet: Fleet, url: str, role: str | None) -> NodeFacts:
-    if not url:
-        return unreadable_node("(no address)", role, "/server_info", "is listed by the router without an address")
-    return _node(url.rstrip("/"), role, await _info(fleet, url))
-
-
-async def _info(fleet: Fleet, url: str) -> Reply:
-    """`/server_info`, or its older name where only that one exists."""
-    reply = await fleet.get(url, _INFO[0])
-    return reply if reply.status != 404 else await fleet.get(url, _INFO[1])
-
-
-def _node(url: str, role: str | None, info: Reply) -> NodeFacts:
-    if info.problem is not None:
-        return unreadable_node(url, role, "/server_info", info.problem)
-    return node_facts(url, role, info.body, "/server_info")
-
-
-def _first_model(models: Reply) -> Mapping[str, object]:
-    data = models.body.get("data")
-    return mapping(data[0]) if isinstance(data, list) and data else {}
-
-
-def _advertised(models: Reply) -> Figure:
-    source = "/v1/models max_model_len"
-    if models.problem is not None:
-        return unknown(source, models.problem)
-    cards = models.body.get("data")
-    said = (
-        [positive(card["max_model_len"], source) for card in map(mapping, cards) if "max_model_len" in card]
-        if (isinstance(cards, list))
-        else []
-    )
-    if not said:
-        return unknown(source, "is missing")
-    # The boldest promise counts, and one that cannot be read is bolder than all.
-    return next((f for f in said if f.value is None), max(said, key=lambda figure: figure.value or 0))
-
-
-def _model(models: Reply) -> str | None:
-    return text(_first_model(models), "id")
-
-
-def _readiness(readiness: Reply, body: Mapping[str, object]) -> tuple[bool | None, tuple[str, ...]]:
-    """Ready or not, with reasons. A fleet without `/readyz` leaves it to `/server_info`, or unknown."""
-    said = body.get("reasons") if body.get("reasons") else readiness.body.get("reasons")
-    reasons = tuple(str(r)[:300] for r in said) if isinstance(said, list) else ()
-    # One "no" outweighs every "yes": something in front of the fleet may answer 200 to any path.
-    if readiness.status == 503 or False in (body.get("ready"), readiness.body.get("ready")):
-        return False, reasons
-    if True in (body.get("ready"), readiness.body.get("ready")):
-        return True, ()
-    return None, reasons

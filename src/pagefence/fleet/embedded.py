@@ -17,7 +17,7 @@ import httpx
 import msgspec
 
 from pagefence.engine.run_dir import run_dir
-from pagefence.fleet.http import Keys, Target
+from pagefence.fleet.target import Keys, Target
 from pagefence.mistakes import CouldNotAsk
 from pagefence.process import die_with_parent
 

@@ -7,7 +7,7 @@ One figure for many nodes is a trap, so figures are kept per node, and a limit i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 ROUTER = "router"
@@ -29,19 +29,54 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
+class Flag:
+    """One switch of a live process, yes/no or a word: its value or why it is unknown, and where it was read."""
+
+    value: str | bool | None
+    source: str
+    problem: str | None = None
+
+
+_NOT_READ = Figure(None, "", "is told by no endpoint of this engine")
+
+
+@dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What one process says of itself. `problem` is set when it could not be asked at all."""
+    """What one process says of itself. `problem` is set when it could not be asked at all.
+
+    role        what the live process says, or as it was declared where it says nothing
+    ranks       the pool of every rank; `pool` is the smallest of them, and unknown when one is unknown
+    advertised  the longest prompt and answer that it promises to clients (`/v1/models`)
+    flags       switches that a rule asks for, by PageFence's names: `auto_truncate`, `kv_checksum`, ...
+    settings    what decides how much fits and how it is computed, for `--lock`: quantisation, parallelism, graph sizes
+    workers     nodes behind it that it names: address (or "") and role (or None)
+    open_api    whether its client API answers here without a key, where that was asked
+    recognised  by what the engine was recognised; None when it was not
+    missing     figures that no endpoint of this engine tells: what to declare
+    """
 
     role: str
     url: str
     engine: str | None
     version: str | None
-    pool: Figure
-    longest: Figure
-    context: Figure
-    page_size: Figure
-    bytes_per_token: Figure
+    pool: Figure = _NOT_READ
+    longest: Figure = _NOT_READ
+    context: Figure = _NOT_READ
+    page_size: Figure = _NOT_READ
+    bytes_per_token: Figure = _NOT_READ
     problem: str | None = None
+    ranks: tuple[Figure, ...] = ()
+    advertised: Figure = _NOT_READ
+    model: str | None = None
+    flags: Mapping[str, Flag] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
+    workers: tuple[tuple[str, str | None], ...] = ()
+    ready: bool | None = None
+    reasons: tuple[str, ...] = ()
+    guards: Mapping[str, bool] = field(default_factory=dict)
+    open_api: bool | None = None
+    recognised: str | None = None
+    missing: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,26 +148,6 @@ def text(body: Mapping[str, object], name: str) -> str | None:
     return value[:200] if isinstance(value, str) and value else None
 
 
-def node_facts(url: str, role: str | None, body: Mapping[str, object], source: str) -> NodeFacts:
-    """Read one `/server_info`. A declared role that the live process contradicts becomes a problem."""
-    live = live_role(body)
-    problem = None
-    if role in (PREFILL, DECODE) and live in (PREFILL, DECODE) and live != role:
-        problem = f"was declared as {role} but says that it is {live}"
-    return NodeFacts(
-        role=role or live,
-        url=url,
-        engine=text(body, "engine"),
-        version=text(body, "version"),
-        pool=figure(body, ("max_total_num_tokens",), source),
-        longest=figure(body, ("max_req_input_len",), source),
-        context=figure(body, ("context_length",), source),
-        page_size=figure(body, ("page_size",), source),
-        bytes_per_token=figure(body, ("kv_bytes_per_token",), source),
-        problem=problem,
-    )
-
-
 def live_role(body: Mapping[str, object]) -> str:
     mode = body.get("disaggregation_mode", body.get("role"))
     if mode in (PREFILL, DECODE, ROUTER):
@@ -145,7 +160,15 @@ def live_role(body: Mapping[str, object]) -> str:
 def unreadable_node(url: str, role: str | None, source: str, problem: str) -> NodeFacts:
     """A node that could not be asked: every figure is unknown for the same reason."""
     none = unknown(source, problem)
-    return NodeFacts(role or UNKNOWN, url, None, None, none, none, none, none, none, problem)
+    return NodeFacts(role or UNKNOWN, url, None, None, none, none, none, none, none, problem, advertised=none)
+
+
+def smallest(ranks: Sequence[Figure], source: str) -> Figure:
+    """The pool of a node: its smallest rank, named. Unknown when no rank is known or one of them is unknown."""
+    if not ranks:
+        return unknown(source, "is missing")
+    silent = next((rank for rank in ranks if rank.value is None), None)
+    return silent or min(ranks, key=lambda rank: rank.value or 0)
 
 
 def limits(facts: FleetFacts) -> Limits | str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TypeVar
 from urllib.parse import urlsplit
@@ -13,41 +14,14 @@ from urllib.parse import urlsplit
 import httpx
 
 from pagefence.fleet.answer import Answer, Piece, decode_json, mapping, read_piece
+from pagefence.fleet.target import Keys, Target
 
 T = TypeVar("T")
 
 _LARGEST_BODY = 4 << 20
-_DESCRIBE_S = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """Where a fleet is: the router that clients talk to, and its workers where they are declared."""
-
-    router: str | None
-    prefill: tuple[str, ...] = ()
-    decode: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Keys:
-    """API keys of the two tenants. They never show in a repr, a report or a log line."""
-
-    a: str | None = field(default=None, repr=False)
-    b: str | None = field(default=None, repr=False)
-
-    def of(self, tenant: str) -> str | None:
-        return self.a if tenant == "a" else self.b
-
-    @property
-    def two(self) -> bool:
-        return bool(self.a) and bool(self.b) and self.a != self.b
-
-    def redact(self, text: str) -> str:
-        for name, key in (("PAGEFENCE_KEY_A", self.a), ("PAGEFENCE_KEY_B", self.b)):
-            if key:
-                text = text.replace(key, f"${name}")
-        return text
+_FIGURES_S = 10.0
+_AT_ONCE = 400  # sockets for reading figures: hundreds of nodes at once, and below the usual limit of open files
+_FIRST_PAUSE_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +53,21 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A small JSON document, or why there is none. `body` is what was read even when the status is an error."""
+    """A small document as text and, where it is a JSON object, parsed; or why there is none (`problem`).
+
+    `text` and `body` are what was read even when the status is an error. `not_json` says why `body` is empty.
+    """
 
     status: int | None
     body: Mapping[str, object]
     problem: str | None
+    text: str = ""
+    not_json: str | None = None
+
+    @property
+    def json_problem(self) -> str | None:
+        """Why there is no JSON object to read figures from, if there is none."""
+        return self.problem or self.not_json
 
 
 class Fleet:
@@ -94,12 +78,16 @@ class Fleet:
         self.keys = keys
         self.timeout_s = timeout_s
         self.model: str | None = None
+        self.token_field = "prompt"
         self._client = httpx.AsyncClient(
             timeout=httpx.Timeout(timeout_s, connect=min(5.0, timeout_s)),
             follow_redirects=False,
-            trust_env=not _loopback(target),
-            limits=httpx.Limits(max_connections=64),
+            verify=target.tls.context() if _uses_tls(target) else True,
+            proxy=target.proxy,
+            trust_env=target.proxy is None and not _loopback(target),
+            limits=httpx.Limits(max_connections=_AT_ONCE, max_keepalive_connections=_AT_ONCE),
         )
+        self._at_once = asyncio.Semaphore(_AT_ONCE)
 
     async def __aenter__(self) -> Fleet:
         return self
@@ -109,18 +97,32 @@ class Fleet:
     ) -> None:
         await self._client.aclose()
 
-    async def get(self, base: str, path: str, tenant: str | None = None) -> Reply:
-        """GET a JSON object."""
-        return await self._json("GET", base, path, None, tenant)
+    async def get(self, base: str, path: str, tenant: str | None = None, until: float | None = None) -> Reply:
+        """GET a document, again after a pause where nobody answered or the node is overloaded.
+
+        `until`: the moment of `time.monotonic` by which the answer must be there, whatever else is being asked.
+        """
+        until = time.monotonic() + min(_FIGURES_S, self.timeout_s) if until is None else until
+        pause = _FIRST_PAUSE_S
+        for left in range(self.target.retries, -1, -1):
+            reply = await self._ask("GET", base, path, None, tenant, until)
+            again = reply.status in (None, 429, 502, 503, 504) and left
+            wait = pause * random.uniform(0.5, 1.5)
+            if not again or time.monotonic() + wait >= until:
+                break
+            await asyncio.sleep(wait)
+            pause *= 2
+        return reply
 
     async def tokenize(self, text: str, tenant: str = "a") -> tuple[int, ...] | None:
         """The token ids of `text` as the fleet counts them, or None when it does not tell."""
-        body: dict[str, object] = {"prompt": text}
+        body: dict[str, object] = {self.token_field: text}
         if self.model is not None:
             body["model"] = self.model
-        reply = await self._json("POST", self._router(), "/tokenize", body, tenant)
+        until = time.monotonic() + min(_FIGURES_S, self.timeout_s)
+        reply = await self._ask("POST", self._router(), "/tokenize", body, tenant, until)
         tokens = reply.body.get("tokens")
-        if reply.problem is not None or not isinstance(tokens, list):
+        if reply.json_problem is not None or not isinstance(tokens, list):
             return None
         if not all(isinstance(t, int) and not isinstance(t, bool) for t in tokens):
             return None
@@ -153,26 +155,21 @@ class Fleet:
             reading.problem = _why(error)
         return reading.answer(time.monotonic() - started)
 
-    async def _json(self, method: str, base: str, path: str, body: object, tenant: str | None) -> Reply:
-        limit = min(_DESCRIBE_S, self.timeout_s)
+    async def _ask(self, method: str, base: str, path: str, body: object, tenant: str | None, until: float) -> Reply:
+        limit = max(0.0, until - time.monotonic())
         try:
-            async with (
-                asyncio.timeout(limit),
-                self._client.stream(
-                    method, base.rstrip("/") + path, json=body, headers=self._headers(tenant)
-                ) as response,
-            ):
-                raw = await _read(response)
+            async with asyncio.timeout(limit), self._at_once:
+                request = self._client.stream(method, base.rstrip("/") + path, json=body, headers=self._headers(tenant))
+                async with request as response:
+                    raw = await _read(response)
         except TimeoutError:
-            return Reply(None, {}, f"did not answer within {limit:g} s")
+            return Reply(None, {}, f"did not answer within {self._patience(limit):g} s")
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             return Reply(None, {}, _why(error))
-        value = decode_json(raw)
-        if response.status_code != 200:
-            return Reply(response.status_code, mapping(value), f"answered HTTP {response.status_code}")
-        if not isinstance(value, dict):
-            return Reply(response.status_code, {}, f"answered something else than a JSON object ({raw[:40]!r})")
-        return Reply(response.status_code, value, None)
+        return _reply(response, raw)
+
+    def _patience(self, limit: float) -> float:
+        return round(max(limit, min(_FIGURES_S, self.timeout_s)), 1)
 
     def _headers(self, tenant: str | None) -> dict[str, str]:
         key = self.keys.of(tenant) if tenant is not None else None
@@ -252,6 +249,25 @@ class _Reading:
         )
 
 
+def _reply(response: httpx.Response, raw: bytes) -> Reply:
+    value, status = decode_json(raw), response.status_code
+    text = raw.decode("utf-8", "replace")
+    not_json = None if isinstance(value, dict) else f"answered something else than a JSON object ({raw[:40]!r})"
+    return Reply(status, mapping(value), _refusal(response), text, not_json)
+
+
+def _refusal(response: httpx.Response) -> str | None:
+    status = response.status_code
+    if status == 200:
+        return None
+    said = f"answered HTTP {status}"
+    if status in (401, 403):
+        return f"{said}: it wants another key (PAGEFENCE_KEY_ADMIN is the one that figures are read with)"
+    if 300 <= status < 400:
+        return f"{said}: a redirect to {response.headers.get('location', 'nowhere')[:100]!r}, which is not followed"
+    return said
+
+
 def _last(values: Iterable[T | None]) -> T | None:
     """The last value that is one."""
     found = None
@@ -284,6 +300,10 @@ def _why(error: Exception) -> str:
     if isinstance(error, httpx.ConnectError | OSError):
         return "could not be reached (connection refused or name unknown)"
     return f"broke off ({type(error).__name__})"
+
+
+def _uses_tls(target: Target) -> bool:
+    return target.tls.ca is not None or target.tls.certificate is not None
 
 
 def _loopback(target: Target) -> bool:

@@ -24,7 +24,7 @@ import msgspec
 from pagefence import __version__
 from pagefence.files import CannotWrite, write_atomically
 from pagefence.fleet.embedded import Recipe, Running, embedded
-from pagefence.fleet.http import Keys
+from pagefence.fleet.target import Keys
 from pagefence.mistakes import CouldNotAsk
 from pagefence.probes.sentinel import spoken
 from pagefence.probes.wordlist import WORDS

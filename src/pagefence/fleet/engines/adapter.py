@@ -1,0 +1,123 @@
+"""What an adapter is: how an engine is recognised, what it is asked, and how its answers are read.
+
+An adapter is data and pure functions: documents in, facts out. Asking is done by `fleet.describe`, so every adapter
+fails in the same way when a node is silent, refuses, redirects or answers something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from pagefence.fleet.answer import mapping
+from pagefence.fleet.facts import Figure, Flag, NodeFacts, figure, positive, text, unknown
+from pagefence.fleet.http import Reply
+
+Labels = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What one node answered, by path."""
+
+    url: str
+    replies: Mapping[str, Reply]
+
+    def reply(self, path: str) -> Reply:
+        """A path that was not asked is a missing answer like any other."""
+        return self.replies.get(path) or Reply(None, {}, "was not asked")
+
+    def json(self, path: str) -> Mapping[str, object]:
+        """The object at `path`, or an empty one; `problem` says why."""
+        reply = self.reply(path)
+        return {} if reply.json_problem is not None else reply.body
+
+    def figure(self, path: str, *names: str) -> Figure:
+        """The first of `names` at the top of the object at `path`."""
+        problem = self.reply(path).json_problem
+        return unknown(f"{path} {names[0]}", problem) if problem is not None else figure(self.json(path), names, path)
+
+    def flag(self, path: str, name: str) -> Flag:
+        """A yes/no or a word at the top of the object at `path`. Numbers, null and the word "None" say nothing."""
+        source, problem = f"{path} {name}", self.reply(path).json_problem
+        if problem is not None:
+            return Flag(None, source, problem)
+        body = self.json(path)
+        if name not in body:
+            return Flag(None, source, "is missing")
+        value = body[name]
+        if isinstance(value, bool) or (isinstance(value, str) and value not in ("", "None")):
+            return Flag(value if isinstance(value, bool) else value[:200], source)
+        return Flag(None, source, f"is {str(value)[:40]!r}, which says nothing")
+
+    def metrics(self, path: str, name: str) -> tuple[list[tuple[Labels, float]], str | None]:
+        """The samples called `name` of a Prometheus document, or why there are none."""
+        reply = self.reply(path)
+        if reply.problem is not None:
+            return [], reply.problem
+        if not reply.text.endswith("\n"):
+            # The format ends every line; a number whose end is missing is another number.
+            return [], "broke off"
+        try:
+            families = list(text_string_to_metric_families(reply.text))
+        except (ValueError, KeyError, IndexError):
+            return [], "is no Prometheus text"
+        found: list[tuple[Labels, float]] = [
+            (s.labels, s.value) for family in families for s in family.samples if s.name == name
+        ]
+        return found, None if found else f"has no {name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """One engine.
+
+    `sign`: the path that tells it from others; `recognises` reads that answer and says by what (or None). `asks`: paths
+    that `read` needs besides. `token_field`: how `POST /tokenize` calls the text, for those that have it.
+    """
+
+    engine: str
+    sign: str
+    recognises: Callable[[Reply], str | None]
+    asks: tuple[str, ...]
+    read: Callable[[Asked], NodeFacts]
+    token_field: str = "prompt"
+
+
+def advertised(asked: Asked, path: str = "/v1/models", name: str = "max_model_len") -> Figure:
+    """The boldest promise of a model list; one that cannot be read is bolder than all."""
+    source = f"{path} {name}"
+    problem = asked.reply(path).json_problem
+    if problem is not None:
+        return unknown(source, problem)
+    cards = asked.json(path).get("data")
+    said = [
+        positive(card[name], source) for card in map(mapping, cards if isinstance(cards, list) else []) if name in card
+    ]
+    if not said:
+        return unknown(source, "is missing")
+    return next((f for f in said if f.value is None), max(said, key=lambda f: f.value or 0))
+
+
+def model(asked: Asked, path: str = "/v1/models") -> str | None:
+    """The name of the first model of a model list."""
+    data = asked.json(path).get("data")
+    return text(mapping(data[0]), "id") if isinstance(data, list) and data else None
+
+
+def number(value: object, source: str) -> Figure:
+    """A positive whole number that came as text or as a float, as metrics and their labels give them."""
+    if isinstance(value, str):
+        if not value.isascii() or not value.isdigit() or len(value) > 18:
+            return unknown(source, f"is not a whole number: {value[:40]!r}")
+        value = int(value)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return positive(value, source)
+
+
+def settings(body: Mapping[str, object], names: tuple[str, ...]) -> dict[str, str]:
+    """Those of `names` that the object has, as text, for `--lock`."""
+    return {name: str(body[name])[:300] for name in names if name in body}

@@ -1,0 +1,73 @@
+"""PageFence: `/server_info` of the router names its workers, and each worker tells its own live figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pagefence.fleet.answer import mapping
+from pagefence.fleet.engines.adapter import Adapter, Asked, advertised, model, settings
+from pagefence.fleet.facts import DECODE, PREFILL, ROUTER, NodeFacts, live_role, text
+from pagefence.fleet.http import Reply
+
+ENGINE = "pagefence"
+INFO = "/server_info"
+_SETTINGS = ("model_name", "dtype", "mode", "page_size", "context_length", "transfer")
+
+
+def recognises(reply: Reply) -> str | None:
+    """By its own name."""
+    return f'{INFO} says engine = "pagefence"' if reply.body.get("engine") == ENGINE else None
+
+
+def read(asked: Asked) -> NodeFacts:
+    """Facts of a router or a worker."""
+    body = asked.json(INFO)
+    ready, reasons = _readiness(asked.reply("/readyz"), body)
+    pool = asked.figure(INFO, "max_total_num_tokens")
+    role = live_role(body)
+    return NodeFacts(
+        role=ROUTER if "workers" in body else role,
+        url=asked.url,
+        engine=ENGINE,
+        version=text(body, "version"),
+        pool=pool,
+        longest=asked.figure(INFO, "max_req_input_len"),
+        context=asked.figure(INFO, "context_length"),
+        page_size=asked.figure(INFO, "page_size"),
+        bytes_per_token=asked.figure(INFO, "kv_bytes_per_token"),
+        ranks=(pool,),
+        advertised=advertised(asked),
+        model=model(asked) or text(body, "model_name"),
+        settings=settings(body, _SETTINGS),
+        workers=_workers(body),
+        ready=ready,
+        reasons=reasons,
+        guards={name: on for name, on in mapping(body.get("guards")).items() if isinstance(on, bool)},
+        open_api=asked.reply("/v1/models").status == 200,
+    )
+
+
+def _workers(body: Mapping[str, object]) -> tuple[tuple[str, str | None], ...]:
+    listed = body.get("workers")
+    found: list[tuple[str, str | None]] = []
+    for worker in listed if isinstance(listed, list) else []:
+        url, role = mapping(worker).get("url"), mapping(worker).get("role")
+        known = str(role) if role in (PREFILL, DECODE) else None
+        reachable = isinstance(url, str) and url.startswith(("http://", "https://"))
+        found.append((str(url) if reachable else "", known))
+    return tuple(found)
+
+
+def _readiness(readiness: Reply, body: Mapping[str, object]) -> tuple[bool | None, tuple[str, ...]]:
+    """Ready or not, with reasons. A fleet without `/readyz` leaves it to `/server_info`, or unknown."""
+    said = body.get("reasons") if body.get("reasons") else readiness.body.get("reasons")
+    reasons = tuple(str(r)[:300] for r in said) if isinstance(said, list) else ()
+    # One "no" outweighs every "yes": something in front of the fleet may answer 200 to any path.
+    if readiness.status == 503 or False in (body.get("ready"), readiness.body.get("ready")):
+        return False, reasons
+    if True in (body.get("ready"), readiness.body.get("ready")):
+        return True, ()
+    return None, reasons
+
+
+ADAPTER = Adapter(ENGINE, INFO, recognises, ("/v1/models", "/readyz"), read)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pagefence.fleet.engines import (
     dynamo,
+    llama_server,
     lmdeploy,
     ollama,
     openai,
@@ -12,6 +13,7 @@ from pagefence.fleet.engines import (
     smg,
     tensorrt_llm,
     tgi,
+    vllm,
 )
 from pagefence.fleet.engines.adapter import Adapter, Asked
 
@@ -23,10 +25,13 @@ ADAPTERS: tuple[Adapter, ...] = (
     pagefence.ADAPTER,
     sglang.ADAPTER,
     tensorrt_llm.ADAPTER,
+    vllm.ADAPTER,
+    llama_server.ADAPTER,
     lmdeploy.ADAPTER,
     tgi.ADAPTER,
     ollama.ADAPTER,
     dynamo.ADAPTER,
+    sglang.OLD,
     openai.ADAPTER,
 )
 

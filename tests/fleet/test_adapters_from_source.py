@@ -475,21 +475,18 @@ def test_a_load_of_smg_may_lie_one_level_deeper() -> None:
             '{"object":"error","message":"The sum of prompt length (1500.0), query length (0) should not exceed '
             'max_num_tokens (1024)","type":"BadRequestError","param":null,"code":400}',
             id="tensorrt-llm",
-            marks=pytest.mark.xfail(reason="answer.py knows no mark of this message", strict=True),
         ),
         pytest.param(
             422,
             '{"error":"Input validation error: `inputs` must have less than 1024 tokens. Given: 1500",'
             '"error_type":"validation"}',
             id="tgi, prompt",
-            marks=pytest.mark.xfail(reason="answer.py knows no mark of this message", strict=True),
         ),
         pytest.param(
             422,
             '{"error":"Input validation error: `inputs` tokens + `max_new_tokens` must be <= 1024. Given: 1020 '
             '`inputs` tokens and 8 `max_new_tokens`","error_type":"validation"}',
             id="tgi, prompt and answer",
-            marks=pytest.mark.xfail(reason="answer.py knows no mark of this message", strict=True),
         ),
         pytest.param(
             400,

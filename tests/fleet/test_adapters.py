@@ -344,6 +344,14 @@ def test_the_error_of_a_page_with_good_figures_counts(stage: Stage, contract: Co
 
 
 @by_path
+def test_a_redirect_is_not_followed_even_to_good_figures(stage: Stage, contract: Contract, path: str) -> None:
+    """Where it leads is another address than the one that was named: nobody asked for that one to be gated."""
+    documents = contract.passing()
+    moved = Document(302, location="moved")
+    refused(stage, contract, {**documents, path: moved, f"{path.rpartition('/')[0]}/moved": documents[path]})
+
+
+@by_path
 def test_a_node_that_never_answers_is_given_up(stage: Stage, contract: Contract, path: str) -> None:
     facts = refused(stage, contract, {**contract.passing(), path: HANG}, timeout_s=0.4)
     said = repr((facts.nodes, facts.router))

@@ -66,15 +66,17 @@ def _ranks(labels: Sequence[Labels]) -> tuple[Figure, ...]:
 
 
 def _rank(labels: Labels, count: int) -> Figure:
-    tokens, blocks, size = (_label(labels, name) for name in ("kv_cache_size_tokens", "num_gpu_blocks", "block_size"))
-    unread = next((figure for figure in (tokens, blocks, size) if figure.value is None), None)
-    if tokens.value is None or blocks.value is None or size.value is None:
-        return unread or tokens
-    if count > 1 and not _equal(labels, count, tokens.value, blocks.value * size.value):
-        why = f"is {tokens.value:,}, but of the first of {count} ranks only, and num_gpu_blocks is the sum of them all"
-        return unknown(tokens.source, why)
-    each = blocks.value // count
-    return positive(tokens.value * (each - 1) // each if each else 0, f"{tokens.source} less the null block")
+    told = [_label(labels, name) for name in ("kv_cache_size_tokens", "num_gpu_blocks", "block_size")]
+    for figure in told:
+        if figure.value is None:
+            return figure
+    tokens, blocks, size = (figure.value or 0 for figure in told)
+    source = told[0].source
+    if count > 1 and not _equal(labels, count, tokens, blocks * size):
+        why = f"is {tokens:,}, but of the first of {count} ranks only, and num_gpu_blocks is the sum of them all"
+        return unknown(source, why)
+    each = blocks // count
+    return positive(tokens * (each - 1) // each if each else 0, f"{source} less the null block")
 
 
 def _equal(labels: Labels, count: int, first: int, total: int) -> bool:

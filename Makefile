@@ -64,6 +64,7 @@ bench-engine: setup ## this engine beside vLLM, llama-server, transformers; what
 
 docs: $(READY) ## regenerate the generated pages
 	$(BIN)/python -m pagefence.protocol.table > docs/reference/protocol.md
+	$(BIN)/python -m pagefence.probes.gate.rules > docs/reference/gate-rules.md
 	$(BIN)/pagefence lab traces docs/reference
 
 matrix: setup ## every fault against every detector, the real engine too: over an hour; goes on where it was stopped

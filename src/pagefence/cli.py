@@ -15,6 +15,7 @@ from pagefence.lab.explore import explore_command
 from pagefence.models.command import models_app
 from pagefence.options import build
 from pagefence.probes import PROBES
+from pagefence.probes.gate.command import advisories
 
 app = typer.Typer(
     name="pagefence",
@@ -128,6 +129,7 @@ def canary(
 
 app.command()(serve)
 app.command("explore")(explore_command)
+app.command()(advisories)
 app.add_typer(models_app, name="models")
 app.add_typer(lab_app, name="lab")
 

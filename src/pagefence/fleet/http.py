@@ -26,7 +26,7 @@ _FIRST_PAUSE_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One completion to ask for."""
+    """One completion to ask for. `extra`: more fields of the body, for what a client should not set."""
 
     prompt: str
     max_tokens: int
@@ -34,6 +34,7 @@ class Request:
     seed: int = 0
     stream: bool = False
     ban: tuple[int, ...] = ()
+    extra: tuple[tuple[str, object], ...] = ()
 
     def body(self, model: str | None) -> dict[str, object]:
         body: dict[str, object] = {
@@ -48,7 +49,7 @@ class Request:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
         if self.ban:
             body["logit_bias"] = {str(token): -100 for token in self.ban}
-        return body
+        return body | dict(self.extra)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from pagefence.files import CannotWrite, check_writable
 from pagefence.fleet import Fleet, FleetFacts, Limits, Request
 from pagefence.fleet.describe import describe
 from pagefence.fleet.facts import limits as borders
 from pagefence.probes import boundary, canary
 from pagefence.probes.evidence import Evidence, Kind, ProbeResult
-from pagefence.probes.gate import HEADROOM, gate
+from pagefence.probes.gate import ActiveResults, Policy, gate, may_approve
+from pagefence.probes.gate.active import ask_active
+from pagefence.probes.gate.lock import LockState, read_lock, write_lock
 from pagefence.probes.plan import Plan, make_plan
 from pagefence.probes.run import Log, Outcome, Progress, execute
 
 Judge = Callable[[Plan, list[Outcome], Limits], ProbeResult]
 
-# A probe that sends prompts takes part in the plan by its name and is judged by its function. The gate sends none.
+# A probe that sends prompts takes part in the plan by its name and is judged by its function. The gate sends none of
+# them; what it asks with `--active` is asked before.
 GATE = "gate"
 JUDGES: Mapping[str, Judge] = {boundary.NAME: boundary.judge, canary.NAME: canary.judge}
 PROBES = (GATE, *JUDGES)
@@ -26,9 +30,10 @@ PROBES = (GATE, *JUDGES)
 class Config:
     probes: tuple[str, ...] = PROBES
     seed: int = 0
-    headroom: float = HEADROOM
+    headroom: float | None = None  # instead of the policy's
     declared_pd: bool = False
     fresh: bool = True
+    policy: Policy = field(default_factory=Policy)
 
 
 @dataclass(slots=True)
@@ -40,6 +45,8 @@ class Examination:
     limits: Limits | None = None
     log: Log = field(default_factory=Log)
     obstacle: str | None = None
+    active: ActiveResults | None = None
+    lock: LockState | None = None
 
     def results(self) -> tuple[ProbeResult, ...]:
         """What each probe says about what came back until now."""
@@ -48,7 +55,10 @@ class Examination:
         found = []
         for name in self.config.probes:
             if name == GATE:
-                found.append(gate(self.facts, self.config.headroom, self.config.declared_pd))
+                config = self.config
+                found.append(
+                    gate(self.facts, config.headroom, config.declared_pd, config.policy, self.active, self.lock)
+                )
             elif self.obstacle is not None:
                 found.append(_not_asked(name, self.obstacle))
             elif self.limits is not None and self.log.asked is not None:
@@ -64,11 +74,53 @@ def _not_asked(name: str, why: str) -> ProbeResult:
 
 
 async def examine(fleet: Fleet, examination: Examination, progress: Progress, announce: Callable[[str], None]) -> None:
-    """Run the configured probes; everything found is in `examination`. `announce` gets lines that should stay."""
+    """Run the configured probes; everything found is in `examination`. `announce` gets lines that should stay.
+
+    Raises CannotWrite before anything is asked when what is approved could not be written.
+    """
     config = examination.config
+    if GATE in config.probes and config.policy.lock is not None:
+        if config.policy.approve:
+            check_writable(config.policy.lock)
+        examination.lock = read_lock(config.policy.lock)
     progress("reading the figures of every node", 0, 0)
-    facts = await describe(fleet)
-    examination.facts = facts
+    examination.facts = await describe(fleet)
+    if GATE in config.probes and config.policy.active:
+        examination.active = await _active(fleet, config.policy, progress, announce)
+    await _prompts(fleet, examination, examination.facts, progress, announce)
+    _approve(examination, examination.facts)
+
+
+async def _active(fleet: Fleet, policy: Policy, progress: Progress, announce: Callable[[str], None]) -> ActiveResults:
+    edge = f", and three prompts of {policy.edge_limit:,} tokens" if policy.edge_limit is not None else ""
+    announce(f"active checks: seven one-token requests, six of them with a field that no client may set{edge}")
+    progress("asking what must be refused", 0, 0)
+    return await ask_active(fleet, policy.edge_limit)
+
+
+def _approve(examination: Examination, facts: FleetFacts) -> None:
+    """Write what is approved, if it may be. What came of it is in `examination.lock`, and so in the results."""
+    policy, state = examination.config.policy, examination.lock
+    if not policy.approve or policy.lock is None or state is None:
+        return
+    refused = may_approve(facts, state, examination.results())
+    if refused is None:
+        try:
+            write_lock(policy.lock, facts)
+        except CannotWrite as error:
+            refused = str(error)
+    examination.lock = replace(state, written=refused is None, refused=refused)
+
+
+async def _prompts(
+    fleet: Fleet,
+    examination: Examination,
+    facts: FleetFacts,
+    progress: Progress,
+    announce: Callable[[str], None],
+) -> None:
+    """The probes that send prompts: one plan for all."""
+    config = examination.config
     asking = tuple(name for name in config.probes if name in JUDGES)
     if not asking:
         return

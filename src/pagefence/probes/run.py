@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from pagefence.fleet import Answer, Fleet, Request
 from pagefence.probes.plan import CANARY, Plan, Purpose, Shot, Wave
 from pagefence.probes.prompt import Counter as Count
-from pagefence.probes.prompt import Prompt, Ruler, fitted, lay_out, write
-from pagefence.probes.sentinel import recalled, repeated, scan
+from pagefence.probes.prompt import Manner, Prompt, Ruler, fitted, lay_out, write
+from pagefence.probes.sentinel import Sentinel, recalled, repeated, scan
 
 _RETRIES = 4
 _LONGEST_WAIT_S = 10.0
@@ -80,7 +80,8 @@ Progress = Callable[[str, int, int], None]
 async def execute(fleet: Fleet, plan: Plan, log: Log, progress: Progress) -> None:
     """Run every wave; the next one begins when the last shot of this one has its answer."""
     log.plan = plan
-    ruler = await _ruler(fleet, plan.shots[0])
+    first = plan.shots[0]
+    ruler = await ruler_for(fleet, first.tenant, first.nonce, first.sentinel, first.manner)
     for wave in plan.waves:
         if wave.unproven and not _unproven(plan, log):
             log.skipped.update(shot.id for shot in wave.shots)
@@ -125,14 +126,15 @@ def _unproven(plan: Plan, log: Log) -> bool:
     return not any(s.proof for s in seen)
 
 
-async def _ruler(fleet: Fleet, shot: Shot) -> Ruler:
-    count = _counter(fleet, shot.tenant)
+async def ruler_for(fleet: Fleet, tenant: str, nonce: str, sentinel: Sentinel, manner: Manner) -> Ruler:
+    """The fleet's own tokenizer, or a fit to the usage of two short answers; those hold the nonce backwards."""
+    count = _counter(fleet, tenant)
     if await count("one two") is not None:
         return Ruler(count, True)
     measured = []
     for lines in (2, 12):
-        text = lay_out(shot.nonce[::-1], shot.sentinel, lines, 0, shot.manner)
-        answer = await fleet.complete(Request(text, 1), shot.tenant)
+        text = lay_out(nonce[::-1], sentinel, lines, 0, manner)
+        answer = await fleet.complete(Request(text, 1), tenant)
         if answer.prompt_tokens is None:
             return Ruler(count, False)
         measured.append((text, answer.prompt_tokens))

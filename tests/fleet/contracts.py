@@ -20,6 +20,7 @@ class Contract:
     decisive  each of these, unreadable, must keep the gate from passing; so must each of their documents
     without   documents that this node does not have
     beside    the other leg
+    exit_code what the gate says of the sound node; an old address is no live figure
     """
 
     engine: str
@@ -31,6 +32,7 @@ class Contract:
     declared: Mapping[str, int] = field(default_factory=dict)
     beside: tuple[tuple[str, str], ...] = ()
     name: str = ""
+    exit_code: int = 0
 
     def __str__(self) -> str:
         return self.name or f"{self.engine}: {self.folder}"
@@ -79,6 +81,7 @@ CONTRACTS = (
         "sglang",
         "sglang-0.5.23/single",
         name="sglang: sglang-0.5.23/single, by its deprecated address",
+        exit_code=3,
         without=("/server_info",),
         sound=((capacity("/get_server_info"), 4096),),
         decisive=(capacity("/get_server_info"), Field("/get_server_info", ("dp_size",)), MODELS),

@@ -14,6 +14,7 @@ from pagefence.fleet import FleetFacts, NodeFacts
 from pagefence.fleet.engines import ADAPTERS, Adapter, Asked
 from pagefence.fleet.facts import DECODE, PREFILL, SINGLE
 from pagefence.probes.gate import gate
+from pagefence.probes.gate.policy import Policy
 from pagefence.verdict import decide
 from tests.fleet.contracts import CHECKSUM, CONTRACTS, MODELS, OWNER, Contract, capacity, label
 from tests.fleet.replay import CAPTURED, HANG, MISSING, Document, Field, Node, Stage, changed, node
@@ -26,7 +27,7 @@ def stage() -> Iterator[Stage]:
 
 
 def exit_code(facts: FleetFacts) -> int:
-    return decide([gate(facts)]).exit_code
+    return decide([gate(facts, policy=Policy(inside=True))]).exit_code
 
 
 def only(facts: FleetFacts) -> NodeFacts:
@@ -287,7 +288,7 @@ HTML = b"<!doctype html><html><body><h1>Sign in</h1></body></html>\n"
 def refused(stage: Stage, contract: Contract, documents: Node, timeout_s: float = 10.0) -> FleetFacts:
     """Facts of a node that cannot be read: the gate says so, whatever else there is to say."""
     facts = stage.facts(*contract.fleet(documents), declared=contract.declared, timeout_s=timeout_s)
-    assert decide([gate(facts)]).name == "INCONCLUSIVE"
+    assert decide([gate(facts, policy=Policy(inside=True))]).name == "INCONCLUSIVE"
     return facts
 
 
@@ -296,7 +297,7 @@ def test_a_sound_node_is_recognised_and_passes(stage: Stage, contract: Contract)
     """Without it the tests below would show nothing."""
     facts = stage.facts(*contract.fleet(contract.passing()), declared=contract.declared)
     assert facts.nodes[0].engine == contract.engine
-    assert exit_code(facts) == 0
+    assert exit_code(facts) == contract.exit_code
 
 
 @by_field

@@ -12,7 +12,7 @@ from pagefence.probes.gate.rule import Case, Finding, Rule, known, label, severa
 
 # Names of what was asked for, trained for or configured. None of them tells what a running process has.
 NOT_LIVE = {
-    "max_total_tokens": "the cap that was asked for",
+    "/server_info max_total_tokens": "the cap that was asked for",
     "n_ctx_train": "the length that the model was trained for",
     "max_position_embeddings": "the model's configuration",
     "num_gpu_blocks_override": "a launch flag",
@@ -76,7 +76,7 @@ def _not_live(figure: Figure) -> str | None:
     if figure.value is None or figure.source.startswith("declared"):
         return None
     words = set(re.findall(r"[\w/]+", figure.source))
-    return next((why for name, why in NOT_LIVE.items() if name in words), None)
+    return next((why for name, why in NOT_LIVE.items() if name in words or name == figure.source), None)
 
 
 def ready(case: Case) -> Iterator[Finding]:

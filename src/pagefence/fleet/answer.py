@@ -7,6 +7,20 @@ from dataclasses import dataclass
 
 import msgspec
 
+# Phrases of refusals for length, in lower case: of vLLM, SGLang, llama-server, Ollama and PageFence; then vLLM's of a
+# prompt as long as the context; TensorRT-LLM's without chunked prefill; and the two of TGI.
+_TOO_LONG = (
+    "context length",
+    "maximum context",
+    "context size",
+    "input length",
+    "too long",
+    "max_tokens must be at least 1, got 0",
+    "should not exceed max_num_tokens",
+    "`inputs` must have less than",
+    "`inputs` tokens + `max_new_tokens` must be",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class ErrorBody:
@@ -18,6 +32,18 @@ class ErrorBody:
     param: str | None = None
     rule: str | None = None
     guard: str | None = None
+
+    @property
+    def about_length(self) -> bool:
+        """Whether it says that the prompt is too long, in the words of any engine.
+
+        vLLM says of a prompt as long as its context that `max_tokens` is 0, though the client asked for more [seen on
+        0.32.0]: that was left of the context.
+        """
+        if self.code == "context_length_exceeded" or self.type == "exceed_context_size_error":
+            return True
+        said = self.message.lower()
+        return any(mark in said for mark in _TOO_LONG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +75,13 @@ class Answer:
 
     @property
     def refused_as_too_long(self) -> bool:
-        """The original error: 4xx, about the length, before any body byte of an answer."""
+        """The original error: 4xx, about the length, before any body byte of an answer.
+
+        A stream that began with HTTP 200 and then says so is none: see `error.about_length`.
+        """
         if self.status is None or not 400 <= self.status < 500 or self.begun or self.error is None:
             return False
-        if self.error.code == "context_length_exceeded" or self.error.type == "exceed_context_size_error":
-            return True
-        said = self.error.message.lower()
-        return any(
-            mark in said for mark in ("context length", "maximum context", "context size", "input length", "too long")
-        )
+        return self.error.about_length
 
     @property
     def contained(self) -> bool:
@@ -78,16 +102,20 @@ def decode_json(body: bytes) -> object:
 
 
 def read_error(body: object) -> ErrorBody | None:
-    """OpenAI's nested shape, the flat one of SGLang, and a FastAPI `detail`."""
+    """OpenAI's nested shape, the flat one of SGLang, a FastAPI `detail`, TGI's words beside an `error_type`, and the
+    abort that SGLang's own `/generate` puts in place of a finish reason."""
     outer = mapping(body)
     inner = outer.get("error")
     if isinstance(inner, str):
-        return ErrorBody(message=inner[:2000])
+        return ErrorBody(message=inner[:2000], type=_word(outer.get("error_type")))
     fields = mapping(inner)
     if not fields and outer.get("object") == "error":
         fields = outer
     if not fields and "detail" in outer:
         return ErrorBody(message=str(outer["detail"])[:2000])
+    finish = mapping(mapping(outer.get("meta_info")).get("finish_reason"))
+    if not fields and finish.get("type") == "abort":
+        fields = {"message": finish.get("message"), "type": finish.get("err_type"), "code": finish.get("status_code")}
     if not fields:
         return None
     return ErrorBody(

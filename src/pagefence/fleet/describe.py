@@ -88,7 +88,7 @@ async def _node(fleet: Fleet, url: str, role: str | None) -> tuple[NodeFacts, Ad
         found = adapter.recognises(reply) if reply.status == 200 else None
         if found is None:
             continue
-        rest = [path for path in adapter.asks if path not in replies]
+        rest = [path for path in (*adapter.asks, *adapter.also(reply)) if path not in replies]
         answers = await asyncio.gather(*(fleet.get(url, path, "admin", until) for path in rest))
         node = adapter.read(Asked(url, {**replies, **dict(zip(rest, answers, strict=True))}))
         return _declared(fleet, _with_role(replace(node, recognised=found), role)), adapter

@@ -202,7 +202,7 @@ class _Reading:
         self.pieces.append(piece)
 
     async def events(self, lines: AsyncIterator[str], started: float) -> None:
-        ended = False
+        ended = failed = False
         size = 0
         async for line in lines:
             size += len(line)
@@ -219,7 +219,9 @@ class _Reading:
             piece = read_piece(value)
             if not piece.shaped:
                 self.problem = f"a stream event is no completion ({data[:60]!r})"
-            if piece.error is None:
+            failed = failed or piece.error is not None
+            if not failed:
+                # What follows an error is no answer: SGLang sends the usage of its placeholder prompt [seen on 0.5.23].
                 self.begun = True
                 if piece.text and self.ttft_s is None:
                     self.ttft_s = time.monotonic() - started

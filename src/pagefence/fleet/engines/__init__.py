@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from pagefence.fleet.engines import openai, pagefence, sglang
+from pagefence.fleet.engines import llama_server, openai, pagefence, sglang, vllm
 from pagefence.fleet.engines.adapter import Adapter, Asked
 
 # The order in which a node is asked who it is; what every engine answers to comes last.
-ADAPTERS: tuple[Adapter, ...] = (pagefence.ADAPTER, sglang.ADAPTER, openai.ADAPTER)
+ADAPTERS: tuple[Adapter, ...] = (
+    pagefence.ADAPTER,
+    sglang.ADAPTER,
+    vllm.ADAPTER,
+    llama_server.ADAPTER,
+    sglang.OLD,
+    openai.ADAPTER,
+)
 
 __all__ = ["ADAPTERS", "Adapter", "Asked"]

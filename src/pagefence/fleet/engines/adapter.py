@@ -57,10 +57,15 @@ class Asked:
         reply = self.reply(path)
         if reply.problem is not None:
             return [], reply.problem
+        if not reply.text.endswith("\n"):
+            # The format ends every line so: a document without it is the beginning of one (or a web page).
+            return [], "is cut off or is no Prometheus text"
+        # Parsing a whole document takes 30 ms, too long where a thousand nodes are asked: only these lines are parsed.
+        lines = [line for line in reply.text.split("\n") if line.startswith((f"{name}{{", f"{name} "))]
         try:
-            families = list(text_string_to_metric_families(reply.text))
+            families = list(text_string_to_metric_families("\n".join(lines) + "\n"))
         except (ValueError, KeyError, IndexError):
-            return [], "is no Prometheus text"
+            return [], f"has a {name} that is no Prometheus text"
         found: list[tuple[Labels, float]] = [
             (s.labels, s.value) for family in families for s in family.samples if s.name == name
         ]
@@ -72,7 +77,8 @@ class Adapter:
     """One engine.
 
     `sign`: the path that tells it from others; `recognises` reads that answer and says by what (or None). `asks`: paths
-    that `read` needs besides. `token_field`: how `POST /tokenize` calls the text, for those that have it.
+    that `read` needs besides. `token_field`: how `POST /tokenize` calls the text, for those that have it. `also`: paths
+    that only some answers to `sign` make necessary.
     """
 
     engine: str
@@ -81,17 +87,25 @@ class Adapter:
     asks: tuple[str, ...]
     read: Callable[[Asked], NodeFacts]
     token_field: str = "prompt"
+    also: Callable[[Reply], tuple[str, ...]] = lambda reply: ()
 
 
 def advertised(asked: Asked, path: str = "/v1/models", name: str = "max_model_len") -> Figure:
-    """The boldest promise of a model list; one that cannot be read is bolder than all."""
+    """The boldest promise of a model list; one that cannot be read is bolder than all.
+
+    An adapter (LoRA) without a limit of its own has that of the model that it adapts, when that is listed too: vLLM and
+    SGLang list it with `max_model_len` null and `parent` set.
+    """
     source = f"{path} {name}"
     problem = asked.reply(path).json_problem
     if problem is not None:
         return unknown(source, problem)
-    cards = asked.json(path).get("data")
+    listed = cards(asked, path)
+    names = {str(card["id"]) for card in listed if card.get(name) is not None and "id" in card}
     said = [
-        positive(card[name], source) for card in map(mapping, cards if isinstance(cards, list) else []) if name in card
+        positive(card[name], source)
+        for card in listed
+        if name in card and not (card[name] is None and str(card.get("parent")) in names)
     ]
     if not said:
         return unknown(source, "is missing")
@@ -100,8 +114,14 @@ def advertised(asked: Asked, path: str = "/v1/models", name: str = "max_model_le
 
 def model(asked: Asked, path: str = "/v1/models") -> str | None:
     """The name of the first model of a model list."""
+    listed = cards(asked, path)
+    return text(listed[0], "id") if listed else None
+
+
+def cards(asked: Asked, path: str = "/v1/models") -> list[Mapping[str, object]]:
+    """The entries of a model list."""
     data = asked.json(path).get("data")
-    return text(mapping(data[0]), "id") if isinstance(data, list) and data else None
+    return [mapping(card) for card in data] if isinstance(data, list) else []
 
 
 def number(value: object, source: str) -> Figure:

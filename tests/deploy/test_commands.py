@@ -38,7 +38,7 @@ def test_every_place_of_use_asks_the_gate() -> None:
         ("a.sh", "pagefence gate http://h:1 --no-such-flag\n"),
         ("a.service", "[Service]\nExecStart=/opt/bin/wait 9 \\\n  /opt/bin/pagefence gate \\\n  --no-such-flag\n"),
         ("a.yaml", "spec: {command: [pagefence, gate, --no-such-flag]}\n"),
-        ("a.yml", "run: |\n  pagefence gate ${LOCK:+--no-such-flag \"$LOCK\"} \\\n    --json x\n"),
+        ("a.yml", 'run: |\n  pagefence gate ${LOCK:+--no-such-flag "$LOCK"} \\\n    --json x\n'),
         ("a.md", "so:\n```sh\npagefence gate --no-such-flag\n```\n"),
     ],
 )

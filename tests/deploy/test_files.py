@@ -122,7 +122,9 @@ def test_systemd_takes_the_units_together(tmp_path: Path) -> None:
     drop_in.mkdir()
     shutil.copy(DEPLOY / "systemd" / "traffic.conf", drop_in / "pagefence.conf")
     units = [str(path) for path in sorted(tmp_path.glob("*.service"))]
-    done = subprocess.run(["systemd-analyze", "verify", "--man=no", *units], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", *units], capture_output=True, text=True, check=False
+    )
     about = [line for line in (done.stdout + done.stderr).splitlines() if "pagefence" in line or str(tmp_path) in line]
     assert (done.returncode, about) == (0, [])
 

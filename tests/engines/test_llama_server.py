@@ -20,7 +20,7 @@ def engine() -> Iterator[None]:
 
 
 def test_a_store_that_nobody_tells_of_is_inconclusive(tmp_path: Path) -> None:
-    answered = pagefence(tmp_path / "gate.json", "gate", LLAMA, "--inside")
+    answered = pagefence(tmp_path / "gate.json", "gate", LLAMA)
     assert (answered.code, answered.verdict) == (3, "INCONCLUSIVE")
     (node,) = answered.report["fleet"]["nodes"]
     assert node["engine"] == "llama-server"
@@ -30,5 +30,5 @@ def test_a_store_that_nobody_tells_of_is_inconclusive(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("pool", "code", "verdict"), [(4096, 0, "CLEAN"), (2048, 1, "FAIL")])
 def test_once_declared_it_is_decided(tmp_path: Path, pool: int, code: int, verdict: str) -> None:
     """The store of this rig has 2,048 tokens, with a context of 2,048: no headroom. 4,096 would have passed."""
-    answered = pagefence(tmp_path / "gate.json", "gate", LLAMA, "--inside", "--declare", f"pool={pool}")
+    answered = pagefence(tmp_path / "gate.json", "gate", LLAMA, "--declare", f"pool={pool}")
     assert (answered.code, answered.verdict) == (code, verdict)

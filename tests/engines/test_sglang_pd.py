@@ -19,9 +19,7 @@ def engine() -> Iterator[None]:
 
 
 def test_the_gate_names_the_prefill_leg_and_no_other(tmp_path: Path) -> None:
-    answered = pagefence(
-        tmp_path / "gate.json", "gate", ROUTER, "--prefill", PREFILL, "--decode", DECODE, "--inside"
-    )
+    answered = pagefence(tmp_path / "gate.json", "gate", ROUTER, "--prefill", PREFILL, "--decode", DECODE, "--inside")
     assert (answered.code, answered.verdict) == (1, "FAIL")
     short = [e for e in answered.evidence("FAIL") if "pool" in e["details"]]
     assert {e["where"] for e in short} == {f"prefill {PREFILL}"}
@@ -31,9 +29,7 @@ def test_the_gate_names_the_prefill_leg_and_no_other(tmp_path: Path) -> None:
 
 
 def test_workers_that_were_swapped_are_found(tmp_path: Path) -> None:
-    answered = pagefence(
-        tmp_path / "gate.json", "gate", ROUTER, "--prefill", DECODE, "--decode", PREFILL, "--inside"
-    )
+    answered = pagefence(tmp_path / "gate.json", "gate", ROUTER, "--prefill", DECODE, "--decode", PREFILL, "--inside")
     assert answered.code != 0
     assert "was declared as prefill but says that it is decode" in answered.said
 

@@ -19,7 +19,7 @@ def engine() -> Iterator[None]:
 
 
 def test_the_gate_passes(tmp_path: Path) -> None:
-    answered = pagefence(tmp_path / "gate.json", "gate", VLLM, "--inside")
+    answered = pagefence(tmp_path / "gate.json", "gate", VLLM)
     assert (answered.code, answered.verdict) == (0, "CLEAN")
     (node,) = answered.report["fleet"]["nodes"]
     assert (node["engine"], node["context"]["value"]) == ("vllm", 2048)
@@ -29,7 +29,7 @@ def test_the_gate_passes(tmp_path: Path) -> None:
 
 
 def test_nothing_leaks_and_every_border_is_kept(tmp_path: Path) -> None:
-    answered = pagefence(tmp_path / "verify.json", "verify", VLLM, "--yes", "--seed", "1")
+    answered = pagefence(tmp_path / "verify.json", "verify", VLLM, "--yes", "--seed", "1", "--timeout", "600")
     assert (answered.code, answered.verdict) == (0, "CLEAN"), answered.said
     assert {probe["name"] for probe in answered.report["probes"]} == {"gate", "boundary", "canary"}
     assert answered.report["n"] > 0

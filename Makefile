@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.installed
 MOONCAKE_LIBRARIES := libibverbs1 libnl-3-200 libnl-route-3-200 libnuma1 libcurl4
 
-.PHONY: help setup verify test test-slow soak test-mooncake mutation explore lint format bench bench-peers bench-engine docs matrix clean
+.PHONY: help setup verify test test-slow test-engines soak test-mooncake mutation explore lint format bench bench-peers bench-engine docs matrix clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*##/\t/' | expand -t 14
@@ -27,6 +27,9 @@ test: setup ## the test suite, under five minutes on two cores
 
 test-slow: setup ## what needs minutes: token parity, detection power
 	$(BIN)/python -m pytest -m slow $(ARGS)
+
+test-engines: setup ## real vLLM, SGLang and llama-server, asked by gate and probes (RIGS=FOLDER; docs/guides/gate.md)
+	PAGEFENCE_RIGS="$(or $(RIGS),$(PAGEFENCE_RIGS))" $(BIN)/python -m pytest -m engines -rs tests/engines $(ARGS)
 
 soak: setup ## a quarter of an hour of full load, departures and kill -9 (ARGS="--seconds 240 --seed 7")
 	$(BIN)/python -m tests.soak $(ARGS)

@@ -12,12 +12,16 @@ from pathlib import Path
 
 import pytest
 import typer
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from pagefence.cli import app
 from pagefence.files import CannotWrite
 from pagefence.options import build
 from pagefence.run import run
-from tests.probes.toy import KEYS, Toy, running
+from tests.probes.toy import KEYS, Toy, running, served
 
 
 @pytest.fixture(autouse=True)
@@ -101,6 +105,60 @@ def test_keys_may_come_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert run(app, ["canary", toy.url, "--keys-file", str(path)]) == 0
 
 
+def test_every_report_is_written_and_one_may_go_to_standard_output(tmp_path: Path, capsys: Captured) -> None:
+    junit, sarif = tmp_path / "gate.xml", tmp_path / "gate.sarif"
+    with running(Toy(context=512, prefill_pool=256, decode_pool=1024)) as toy:
+        flags = ["--json", "-", "--junit", str(junit), "--sarif", str(sarif)]
+        assert run(app, ["gate", toy.url, *flags]) == 1
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["verdict"] == "FAIL"
+    assert "FAIL" in captured.err
+    assert "<failure" in junit.read_text()
+    assert json.loads(sarif.read_text())["runs"][0]["invocations"][0]["exitCode"] == 1
+    assert {path.name for path in tmp_path.iterdir()} == {"gate.xml", "gate.sarif"}
+
+
+def test_a_fleet_may_be_written_down_and_flags_win_over_the_file(tmp_path: Path, capsys: Captured) -> None:
+    with running(Toy(prefill_pool=640, decode_pool=640)) as toy:
+        file = tmp_path / "fleet.toml"
+        workers = "".join(f'[[{role}]]\nurl = "{toy.url}/{role}"\n' for role in ("prefill", "decode"))
+        file.write_text(f'headroom = 2.0\n[router]\nurl = "{toy.url}"\n{workers}')
+        assert run(app, ["gate", "--fleet", str(file)]) == 1
+        assert "x 2" in capsys.readouterr().out
+        assert run(app, ["gate", "--fleet", str(file), "--headroom", "1.25"]) == 0
+
+
+def test_an_unknown_engine_gets_one_screen_with_what_to_declare(
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+
+    async def models(request: Request) -> Response:
+        return JSONResponse({"object": "list", "data": [{"id": "m", "max_model_len": 512}]})
+
+    with served(Starlette(routes=[Route("/v1/models", models)])) as url:
+        assert run(app, ["gate", url]) == 3
+        out = capsys.readouterr().out
+        for part in (
+            "/server_info (answered HTTP 404)", "/v1/models (HTTP 200)", "/v1/models is a model list",
+            "context 512 (/v1/models max_model_len)", "not found", f"pagefence gate {url} --declare pool=N", "pool = N",
+        ):  # fmt: skip
+            assert part in out
+        assert len(out.splitlines()) <= 50
+        assert "no engine that PageFence knows" not in out
+        run(app, ["gate", url, "--declare", "pool=1024"])
+        assert "declared" in capsys.readouterr().out
+
+
+def test_a_server_of_another_kind_is_told_apart_from_an_engine(capsys: Captured) -> None:
+    with served(Starlette()) as url:
+        assert run(app, ["gate", url]) == 3
+    out = capsys.readouterr().out
+    assert "no engine that PageFence knows" in out
+    assert "base of the engine's API" in out
+    assert "--declare" not in out
+
+
 def test_a_fleet_that_is_not_there_is_inconclusive(capsys: Captured) -> None:
     assert run(app, ["verify", "http://127.0.0.1:9", "--timeout", "1"]) == 3
     assert "could not be reached" in capsys.readouterr().out
@@ -126,6 +184,30 @@ def test_a_fleet_that_is_not_there_is_inconclusive(capsys: Captured) -> None:
         (["verify", "http://a", "--timeout", "0"], "timeout"),
         (["gate", "http://a", "--headroom", "0.5"], "headroom"),
         (["canary", "http://a", "--keys-file", "/no/such/file"], "keys"),
+        (["gate", "--fleet", "/no/such/fleet.toml"], "/no/such/fleet.toml"),
+        (["gate", "http://a", "--fleet", "f.toml"], "a URL cannot go with --fleet"),
+        (["gate", "--decode", "http://a", "--fleet", "f.toml"], "--decode cannot go with --fleet"),
+        (["gate", "http://a", "--declare", "pages=5"], "names none of pool"),
+        (["gate", "http://a", "--declare", "pool"], "no number of tokens"),
+        (["gate", "http://a", "--declare", "pool=0"], "no number of tokens"),
+        (["gate", "http://a", "--declare", "pool=1e9"], "no number of tokens"),
+        (["gate", "http://a", "--declare", "pool=" + "9" * 5000], "no number of tokens"),
+        (["gate", "http://a", "--declare", "pool=5", "--declare", "pool=6"], "two things about pool"),
+        (["gate", "--declare", "pool=5"], "--declare is for a fleet that is there"),
+        (["gate", "--ca", "ca.pem"], "--ca is for a fleet that is there"),
+        (["gate", "https://a", "--ca", "/no/such/ca.pem"], "/no/such/ca.pem"),
+        (["gate", "https://a", "--ca", "pyproject.toml"], "pyproject.toml"),
+        (["gate", "https://a", "--client-cert", "/no/such.pem"], "/no/such.pem"),
+        (["gate", "https://a", "--client-key", "my.key"], "my.key"),
+        (["gate", "http://a", "--retries", "-1"], "retries"),
+        (["gate", "http://a", "--edge-limit", "0"], "edge-limit"),
+        (["gate", "http://a", "--timeout", "inf"], "finite"),
+        (["gate", "http://a", "--approve"], "--lock"),
+        (["gate", "--prefill", "http://a", "--active"], "--active sends prompts"),
+        (["gate", "http://a", "--json", "-", "--junit", "-"], "standard output"),
+        (["gate", "http://a", "--json", "r", "--sarif", "r"], "both go to r"),
+        (["gate", "http://a", "--junit", "/no/such/folder/r.xml"], "cannot write"),
+        (["verify", "http://a", "--lock", "f"], "lock"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -212,5 +294,5 @@ def test_a_key_that_no_header_can_carry_is_one_clear_line_without_the_key(
 
 def test_the_command_that_repeats_a_run_keeps_what_was_asked_for() -> None:
     given = {"url": ["http://a"], "headroom": 1.5, "timeout": 30.0}
-    again = build("verify", ("gate",), given, {}).again
-    assert again == "pagefence verify http://a --headroom 1.5 --timeout 30"
+    line = build("verify", ("gate",), given, {}).line
+    assert line == "pagefence verify http://a --headroom 1.5 --timeout 30"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from inspect import Parameter, Signature
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -26,48 +28,138 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-Urls = Annotated[list[str] | None, typer.Argument(metavar="[URL]", help="The router. Without it: an embedded fleet.")]
-Router = Annotated[str | None, typer.Option("--router", help="The router; the same as URL.")]
-Prefill = Annotated[list[str] | None, typer.Option("--prefill", help="A prefill worker. Repeat for each.")]
-Decode = Annotated[list[str] | None, typer.Option("--decode", help="A decode worker. Repeat for each.")]
-Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds that one answer may take.")]
-Seed = Annotated[int | None, typer.Option("--seed", help="Repeats a run. Default: a fresh one, shown in the report.")]
-Json = Annotated[str | None, typer.Option("--json", metavar="FILE", help="JSON report; - for standard output.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask before sending prompts to a fleet that is not ours.")]
-Fault = Annotated[str | None, typer.Option("--fault", help="Embedded fleet: with this fault of the lab switched on.")]
-Guards = Annotated[
-    str | None, typer.Option("--guards", help="With --fault: on, off, or names; no-NAME leaves one out.")
-]
-Model = Annotated[str | None, typer.Option("--model", help="Embedded fleet: a known name, GGUF file or folder.")]
-Headroom = Annotated[
-    float, typer.Option("--headroom", min=1.0, max=100.0, help="The pool must cover context x this (I8).")
-]
-Thorough = Annotated[bool, typer.Option("--thorough", help="Embedded fleet: context 8192 instead of 2048.")]
-Keep = Annotated[bool, typer.Option("--keep", help="Embedded fleet: leave it up after the report, until Ctrl-C.")]
-KeysFile = Annotated[
-    Path | None,
-    typer.Option("--keys-file", help="PAGEFENCE_KEY_A=... and PAGEFENCE_KEY_B=..., instead of the environment."),
-]
+_Yes = Annotated[bool, typer.Option("--yes", help="Do not ask before sending prompts to a fleet that is not ours.")]
+_Report = "report; - for standard output."
+
+
+class Where:
+    """Which fleet, and how it is reached."""
+
+    url: Annotated[list[str] | None, typer.Argument(metavar="[URL]", help="The router; else an embedded fleet.")] = None
+    router: Annotated[str | None, typer.Option("--router", help="The router; the same as URL.")] = None
+    prefill: Annotated[list[str] | None, typer.Option("--prefill", help="A prefill worker. Repeat for each.")] = None
+    decode: Annotated[list[str] | None, typer.Option("--decode", help="A decode worker. Repeat for each.")] = None
+    fleet: Annotated[
+        Path | None, typer.Option("--fleet", metavar="FILE", help="fleet.toml, instead of URLs. Flags win over it.")
+    ] = None
+    declare: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--declare",
+            metavar="NAME=N",
+            help="A figure for every node that does not tell it: pool, context, longest or page_size, in tokens.",
+        ),
+    ] = None
+    keys_file: Annotated[
+        Path | None,
+        typer.Option("--keys-file", help="PAGEFENCE_KEY_A=..., _B, _ADMIN; instead of the environment."),
+    ] = None
+    timeout: Annotated[
+        float | None, typer.Option("--timeout", min=0.1, help="Seconds that one answer may take. Default: 120.")
+    ] = None
+    retries: Annotated[
+        int | None,
+        typer.Option("--retries", min=0, max=10, help="Times to ask an overloaded node again. Default: 1."),
+    ] = None
+    ca: Annotated[
+        Path | None, typer.Option("--ca", metavar="FILE", help="Authorities to trust instead of the system's, PEM.")
+    ] = None
+    client_cert: Annotated[
+        Path | None, typer.Option("--client-cert", metavar="FILE", help="Certificate to show, PEM.")
+    ] = None
+    client_key: Annotated[
+        Path | None, typer.Option("--client-key", metavar="FILE", help="Its private key, PEM, without a pass phrase.")
+    ] = None
+
+
+class Prompts:
+    """For probes that send prompts."""
+
+    seed: Annotated[int | None, typer.Option("--seed", help="Repeats a run. Default: a fresh one, which is shown.")] = (
+        None
+    )
+    yes: _Yes = False
+
+
+class Reports:
+    """Besides the one on the terminal."""
+
+    json: Annotated[str | None, typer.Option("--json", metavar="FILE", help=f"JSON {_Report}")] = None
+    junit: Annotated[str | None, typer.Option("--junit", metavar="FILE", help=f"JUnit {_Report}")] = None
+    sarif: Annotated[str | None, typer.Option("--sarif", metavar="FILE", help=f"SARIF {_Report}")] = None
+
+
+class Headroom:
+    """The gate's one figure that every command with a gate has."""
+
+    headroom: Annotated[
+        float | None,
+        typer.Option("--headroom", min=1.0, max=100.0, help="The pool must cover context x this (I8). Default: 1.25."),
+    ] = None
+
+
+class Policy:
+    """What the gate is asked to hold a fleet against."""
+
+    edge_limit: Annotated[
+        int | None, typer.Option("--edge-limit", min=1, metavar="N", help="The longest prompt that the edge lets in.")
+    ] = None
+    active: Annotated[
+        bool, typer.Option("--active", help="Also send the few requests that must be refused. Asks first; see --yes.")
+    ] = False
+    inside: Annotated[
+        bool, typer.Option("--inside", help="This is inside the trusted network: reaching a worker is no finding.")
+    ] = False
+    lock: Annotated[
+        Path | None, typer.Option("--lock", metavar="FILE", help="What was approved; every change since is reported.")
+    ] = None
+    approve: Annotated[bool, typer.Option("--approve", help="Write --lock anew when nothing fails.")] = False
+    yes: _Yes = False
+
+
+class Embedded:
+    """How the embedded fleet is made."""
+
+    fault: Annotated[
+        str | None, typer.Option("--fault", help="Embedded fleet: with this fault of the lab switched on.")
+    ] = None
+    guards: Annotated[
+        str | None, typer.Option("--guards", help="With --fault: on, off, or names; no-NAME leaves one out.")
+    ] = None
+    model: Annotated[str | None, typer.Option("--model", help="Embedded fleet: a known name, GGUF file or folder.")] = (
+        None
+    )
+    thorough: Annotated[bool, typer.Option("--thorough", help="Embedded fleet: context 8192 instead of 2048.")] = False
+
+
+class Keep:
+    """For findings that can be repeated."""
+
+    keep: Annotated[bool, typer.Option("--keep", help="Embedded fleet: leave it up afterwards, until Ctrl-C.")] = False
+
+
+Command = Callable[..., None]
+
+
+def takes(*groups: type) -> Callable[[Command], Command]:
+    """Give a command the flags of these groups: typer reads them from its signature, and it gets them by name."""
+    hints = {name: (group, hint) for group in groups for name, hint in get_type_hints(group, None, None, True).items()}
+
+    def dressed(command: Command) -> Command:
+        command.__annotations__ = {name: hint for name, (_, hint) in hints.items()}
+        parameters = [
+            Parameter(name, Parameter.KEYWORD_ONLY, default=getattr(group, name), annotation=hint)
+            for name, (group, hint) in hints.items()
+        ]
+        command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        return command
+
+    return dressed
 
 
 @app.command()
-def verify(
-    url: Urls = None,
-    router: Router = None,
-    prefill: Prefill = None,
-    decode: Decode = None,
-    timeout: Timeout = 120.0,
-    seed: Seed = None,
-    json: Json = None,
-    yes: Yes = False,
-    fault: Fault = None,
-    guards: Guards = None,
-    model: Model = None,
-    headroom: Headroom = 1.25,
-    thorough: Thorough = False,
-    keep: Keep = False,
-    keys_file: KeysFile = None,
-) -> None:
+@takes(Where, Prompts, Headroom, Reports, Embedded, Keep)
+def verify(**given: Any) -> None:
     """Run all probes against a fleet and give a verdict with its evidence.
 
     Examples:
@@ -78,53 +170,33 @@ def verify(
 
     PAGEFENCE_KEY_A=... PAGEFENCE_KEY_B=... pagefence verify https://router.example
     """
-    _go("verify", PROBES, locals())
+    _go("verify", PROBES, given)
 
 
 @app.command()
-def gate(
-    url: Urls = None,
-    router: Router = None,
-    prefill: Prefill = None,
-    decode: Decode = None,
-    timeout: Timeout = 120.0,
-    json: Json = None,
-    fault: Fault = None,
-    guards: Guards = None,
-    model: Model = None,
-    headroom: Headroom = 1.25,
-    thorough: Thorough = False,
-    keys_file: KeysFile = None,
-) -> None:
-    """Hold the live figures of every node against the rules. Sends no prompt.
+@takes(Where, Headroom, Policy, Reports, Embedded)
+def gate(**given: Any) -> None:
+    """Hold the live figures of every node against the rules. Sends no prompt, but for --active.
 
-    Example: pagefence gate http://router:8000 --prefill http://p0:9000 --decode http://d0:9001
+    Examples:
+
+    pagefence gate http://router:8000 --prefill http://p0:9000 --decode http://d0:9001
+
+    pagefence gate --fleet fleet.toml --junit gate.xml
+
+    pagefence gate http://127.0.0.1:8080 --declare pool=8192       for an engine that does not tell its pool
     """
-    _go("gate", ("gate",), locals())
+    _go("gate", ("gate",), given)
 
 
 @app.command()
-def canary(
-    url: Urls = None,
-    router: Router = None,
-    prefill: Prefill = None,
-    decode: Decode = None,
-    timeout: Timeout = 120.0,
-    seed: Seed = None,
-    json: Json = None,
-    yes: Yes = False,
-    fault: Fault = None,
-    guards: Guards = None,
-    model: Model = None,
-    thorough: Thorough = False,
-    keep: Keep = False,
-    keys_file: KeysFile = None,
-) -> None:
+@takes(Where, Prompts, Reports, Embedded, Keep)
+def canary(**given: Any) -> None:
     """Tenant A plants words on every page, tenant B reads: does any answer hold another's words, or lose its own?
 
     Example: PAGEFENCE_KEY_A=... PAGEFENCE_KEY_B=... pagefence canary http://router:8000 --yes
     """
-    _go("canary", ("canary",), locals())
+    _go("canary", ("canary",), given)
 
 
 app.command()(serve)
@@ -149,7 +221,7 @@ def _root(
     pass
 
 
-def _go(command: str, probes: tuple[str, ...], given: dict[str, object]) -> None:
+def _go(command: str, probes: tuple[str, ...], given: dict[str, Any]) -> None:
     from pagefence.session import conduct
 
     raise typer.Exit(conduct(build(command, probes, given, os.environ)))

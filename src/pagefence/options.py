@@ -1,40 +1,48 @@
-"""From flags to `Options`: what fits together, what does not, and one clear line for each thing that does not."""
+"""From flags and `fleet.toml` to `Options`: what fits together, what does not, and one clear line for what does not."""
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from pagefence.fleet import Keys, Target
 from pagefence.fleet.embedded import Recipe
+from pagefence.fleet.fleet_file import FIGURES, FleetFile, address, different, read_fleet_file
+from pagefence.fleet.target import Tls
 from pagefence.lab import faults
 from pagefence.mistakes import Usage
 from pagefence.session import Options
 
 _THOROUGH = 8192
 _EMBEDDED_ONLY = ("fault", "guards", "model", "thorough", "keep")
+_FLEET_ONLY = ("declare", "retries", "ca", "client_cert", "client_key")
+_REPORTS = ("json", "junit", "sarif")
+_TIMEOUT_S, _HEADROOM = 120.0, 1.25
 
 
 def build(command: str, probes: tuple[str, ...], given: Mapping[str, Any], environment: Mapping[str, str]) -> Options:
     """Check the flags together. Raises Usage."""
-    urls = [*(given.get("url") or []), *([given["router"]] if given.get("router") else [])]
-    if len(set(urls)) > 1:
-        raise Usage("more than one router was given; name workers with --prefill and --decode")
-    router = _url(urls[0]) if urls else None
-    prefill = tuple(_url(u) for u in given.get("prefill") or ())
-    decode = tuple(_url(u) for u in given.get("decode") or ())
-    if len({*prefill, *decode}) < len(prefill) + len(decode):
-        raise Usage("one worker was named twice: every --prefill and --decode needs an address of its own")
-    target = Target(router, prefill, decode) if router or prefill or decode else None
+    file = _file(given)
+    target = _target(given, file)
     if target is not None:
         for name in _EMBEDDED_ONLY:
             if given.get(name):
-                raise Usage(f"--{name} is for the embedded fleet, so it cannot go with a URL")
-        if router is None and command != "gate":
-            raise Usage(f"{command} sends prompts, so it needs the router's URL besides the workers'")
+                raise Usage(f"{_flag(name)} is for the embedded fleet, so it cannot go with a URL")
+        if target.router is None and (command != "gate" or given.get("active")):
+            what = command if command != "gate" else "--active"
+            raise Usage(f"{what} sends prompts, so it needs the router's URL besides the workers'")
+        if target.tls != Tls():
+            target.tls.context()
+    for name in _FLEET_ONLY:
+        if target is None and given.get(name) is not None:
+            raise Usage(f"{_flag(name)} is for a fleet that is there already, so it needs a URL or --fleet")
+    if given.get("approve") and not given.get("lock"):
+        raise Usage("--approve writes what is approved to a file: name it with --lock FILE")
+    _apart(given)
     fault, guards = given.get("fault"), given.get("guards")
     _known(fault, guards)
     if fault and given.get("thorough"):
@@ -48,27 +56,94 @@ def build(command: str, probes: tuple[str, ...], given: Mapping[str, Any], envir
         target=target,
         keys=_keys(given.get("keys_file"), environment),
         recipe=recipe,
-        timeout_s=float(given["timeout"]),
+        timeout_s=_number("timeout", given, file.timeout_s, _TIMEOUT_S),
         seed=given.get("seed"),
-        headroom=float(given.get("headroom") or 1.25),
+        headroom=_number("headroom", given, file.headroom, _HEADROOM),
+        edge_limit=given.get("edge_limit") or file.edge_limit,
+        active=bool(given.get("active")),
+        inside=bool(given.get("inside")),
+        lock=given.get("lock"),
+        approve=bool(given.get("approve")),
         json=given.get("json"),
+        junit=given.get("junit"),
+        sarif=given.get("sarif"),
         yes=bool(given.get("yes")),
         keep=bool(given.get("keep")),
-        again=_again(command, target, given) if command != "gate" else None,
+        line=_line(command, given),
     )
 
 
-def _url(text: str) -> str:
-    try:
-        parts = urlsplit(text)
-        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
-    except ValueError:
-        sound = False
-    if not sound:
-        raise Usage(f"{text[:80]!r} is no URL of a fleet; write http://HOST:PORT")
-    if parts.username or parts.password:
-        raise Usage("a URL must hold no password; set PAGEFENCE_KEY_A and PAGEFENCE_KEY_B")
-    return text.rstrip("/").removesuffix("/v1")
+def _file(given: Mapping[str, Any]) -> FleetFile:
+    path = given.get("fleet")
+    if path is None:
+        return FleetFile(Target(None))
+    for name in ("url", "router", "prefill", "decode"):
+        if given.get(name):
+            said = "a URL" if name == "url" else f"--{name}"
+            raise Usage(f"{said} cannot go with --fleet: {path} names the nodes")
+    return read_fleet_file(path)
+
+
+def _target(given: Mapping[str, Any], file: FleetFile) -> Target | None:
+    """The fleet that is meant, from the file or from URLs; None for the embedded one. Flags win over the file."""
+    if given.get("fleet") is None:
+        urls = [*(given.get("url") or []), *([given["router"]] if given.get("router") else [])]
+        if len(set(urls)) > 1:
+            raise Usage("more than one router was given; name workers with --prefill and --decode")
+        prefill = tuple(address(url) for url in given.get("prefill") or ())
+        decode = tuple(address(url) for url in given.get("decode") or ())
+        different((*prefill, *decode))
+        if not (urls or prefill or decode):
+            return None
+        target = Target(address(urls[0]) if urls else None, prefill, decode, disaggregated=bool(prefill or decode))
+    else:
+        target = file.target
+    said, retries = _declared(given.get("declare") or ()), given.get("retries")
+    written: dict[str, Mapping[str, int]] = {"": {}, **target.declared}
+    return replace(
+        target,
+        declared={url: {**figures, **said} for url, figures in written.items()},
+        tls=Tls(
+            given.get("ca") or target.tls.ca,
+            given.get("client_cert") or target.tls.certificate,
+            given.get("client_key") or target.tls.key,
+        ),
+        retries=target.retries if retries is None else retries,
+    )
+
+
+def _declared(pairs: Sequence[str]) -> dict[str, int]:
+    said: dict[str, int] = {}
+    for pair in pairs:
+        name, _, value = pair.partition("=")
+        if name not in FIGURES:
+            raise Usage(f"--declare {pair[:60]!r} names none of {', '.join(FIGURES)}; write --declare pool=8192")
+        if not (value.isascii() and value.isdigit() and 0 < int(value[:17]) <= 2**53) or len(value) > 16:
+            raise Usage(f"--declare {pair[:60]!r} holds no number of tokens; write --declare {name}=8192")
+        if said.setdefault(name, int(value)) != int(value):
+            raise Usage(f"--declare says two things about {name}")
+    return said
+
+
+def _apart(given: Mapping[str, Any]) -> None:
+    """Each report goes to a place of its own. Raises Usage."""
+    places = [str(given[name]) for name in _REPORTS if given.get(name)]
+    twice = next((place for place in places if places.count(place) > 1), None)
+    if twice is not None:
+        what = "standard output" if twice == "-" else twice
+        raise Usage(f"two reports cannot both go to {what}; give each a file of its own")
+
+
+def _number(name: str, given: Mapping[str, Any], written: float | None, default: float) -> float:
+    asked = given.get(name)
+    value = float(asked if asked is not None else written if written is not None else default)
+    if not math.isfinite(value):
+        raise Usage(f"--{name} must be a finite number")
+    return value
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
 
 
 def _known(fault: str | None, guards: str | None) -> None:
@@ -80,7 +155,8 @@ def _known(fault: str | None, guards: str | None) -> None:
 
 
 def _keys(path: Path | None, environment: Mapping[str, str]) -> Keys:
-    """The two tenants' keys, from a file or the environment; never from the command line, where others can see them."""
+    """The two tenants' keys and the administrator's, from a file or the environment; never from the command line or
+    `fleet.toml`, where others can see them."""
     found: Mapping[str, str] = environment
     if path is not None:
         try:
@@ -91,7 +167,7 @@ def _keys(path: Path | None, environment: Mapping[str, str]) -> Keys:
         found = {name.strip(): value.strip().strip("'\"") for name, value in pairs}
         if not found:
             raise Usage(f"{path} holds no PAGEFENCE_KEY_A=... line")
-    return Keys(_key("PAGEFENCE_KEY_A", found), _key("PAGEFENCE_KEY_B", found))
+    return Keys(*(_key(f"PAGEFENCE_KEY_{who}", found) for who in ("A", "B", "ADMIN")))
 
 
 def _key(name: str, found: Mapping[str, str]) -> str | None:
@@ -102,20 +178,27 @@ def _key(name: str, found: Mapping[str, str]) -> str | None:
     return key
 
 
-def _again(command: str, target: Target | None, given: Mapping[str, Any]) -> str:
-    """The command that repeats the run, but for the seed."""
-    words: list[str] = ["pagefence", command]
-    if target is not None:
-        words += [target.router] if target.router else []
-        words += [w for url in target.prefill for w in ("--prefill", url)]
-        words += [w for url in target.decode for w in ("--decode", url)]
-    for name in ("fault", "guards", "model"):
-        words += [f"--{name}", str(given[name])] if given.get(name) else []
-    words += ["--thorough"] if given.get("thorough") else []
-    for name, default in (("headroom", 1.25), ("timeout", 120.0)):
-        words += [f"--{name}", f"{given[name]:g}"] if given.get(name) not in (None, default) else []
-    return _join(words)
-
-
-def _join(words: Sequence[str]) -> str:
-    return " ".join(shlex.quote(word) for word in words)
+def _line(command: str, given: Mapping[str, Any]) -> str:
+    """The command that does the run again, but for its seed and its reports."""
+    words: list[str] = ["pagefence", command, *(given.get("url") or [])]
+    for name in (
+        "router",
+        "fleet",
+        "fault",
+        "guards",
+        "model",
+        "edge_limit",
+        "lock",
+        "ca",
+        "client_cert",
+        "client_key",
+    ):
+        words += [_flag(name), str(given[name])] if given.get(name) else []
+    for name in ("prefill", "decode", "declare"):
+        words += [word for value in given.get(name) or () for word in (_flag(name), value)]
+    words += ["--keys-file", str(given["keys_file"])] if given.get("keys_file") else []
+    for name in ("thorough", "active", "inside"):
+        words += [_flag(name)] if given.get(name) else []
+    for name in ("headroom", "timeout", "retries"):
+        words += [_flag(name), f"{given[name]:g}"] if given.get(name) is not None else []
+    return shlex.join(words)

@@ -10,6 +10,7 @@ import shlex
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,8 +25,10 @@ from pagefence.probes import Config, Examination, ProbeResult, examine
 from pagefence.run import terminated_is_interrupted
 from pagefence.ticker import Ticker
 from pagefence.verdict.decide import EXIT_CLEAN, decide
+from pagefence.verdict.junit import as_junit
 from pagefence.verdict.repeat import save
 from pagefence.verdict.report import Repeat, Run, as_json
+from pagefence.verdict.sarif import as_sarif
 from pagefence.verdict.terminal import show
 
 
@@ -41,10 +44,23 @@ class Options:
     timeout_s: float = 120.0
     seed: int | None = None
     headroom: float = 1.25
+    edge_limit: int | None = None
+    active: bool = False
+    inside: bool = False
+    lock: Path | None = None
+    approve: bool = False
     json: str | None = None
+    junit: str | None = None
+    sarif: str | None = None
     yes: bool = False
     keep: bool = False
-    again: str | None = None
+    line: str = "pagefence verify"
+
+    @property
+    def reports(self) -> dict[str, Callable[[Run], bytes]]:
+        """Where each report goes (`-`: standard output), and how it is made."""
+        wanted = ((self.json, as_json), (self.junit, as_junit), (self.sarif, as_sarif))
+        return {place: made for place, made in wanted if place is not None}
 
 
 class Declined(CouldNotAsk):
@@ -53,12 +69,12 @@ class Declined(CouldNotAsk):
 
 def conduct(options: Options) -> int:
     """Do the run and return the exit code. Raises CannotWrite, CouldNotStart and Declined, each with its message."""
-    if options.json not in (None, "-"):
-        check_writable(Path(str(options.json)))
-    human = _console(stderr=options.json == "-")
+    for place in options.reports:
+        if place != "-":
+            check_writable(Path(place))
+    human = _console(stderr="-" in options.reports)
     seed = options.seed if options.seed is not None else secrets.randbelow(2**31)
-    config = Config(options.probes, seed, options.headroom, _declared_pd(options), options.seed is None)
-    examination = Examination(config)
+    examination = Examination(_config(options, seed))
     started = time.monotonic()
     interrupted = False
     with contextlib.ExitStack() as stack, terminated_is_interrupted():
@@ -83,14 +99,13 @@ def conduct(options: Options) -> int:
             keys=keys,
             interrupted=interrupted,
             embedded=running is not None and not options.keep,
-            again=f"{options.again} --seed {seed}" if options.again else None,
+            line=options.line,
+            again=f"{options.line} --seed {seed}" if options.command != "gate" else None,
             repeats=_saved(examination, results, beside),
         )
         show(run, human)
-        if options.json == "-":
-            sys.stdout.buffer.write(as_json(run))
-            sys.stdout.flush()
-        elif options.json is not None and not _written(Path(options.json), run) and verdict.exit_code == EXIT_CLEAN:
+        written = [_written(place, made(run)) for place, made in options.reports.items()]
+        if not all(written) and verdict.exit_code == EXIT_CLEAN:
             return EXIT_INCONCLUSIVE
         if options.keep and running is not None and not interrupted:
             _keep(running, human)
@@ -118,18 +133,25 @@ def _saved(examination: Examination, results: tuple[ProbeResult, ...], beside: P
         return {}
 
 
-def _written(path: Path, run: Run) -> bool:
-    """Write the JSON report. A disk that filled up meanwhile must not turn a violation into a usage error."""
+def _written(place: str, report: bytes) -> bool:
+    """Write a report. A disk that filled up meanwhile must not turn a violation into a usage error."""
+    if place == "-":
+        sys.stdout.buffer.write(report)
+        sys.stdout.flush()
+        return True
     try:
-        write_atomically(path, as_json(run))
+        write_atomically(Path(place), report)
     except CannotWrite as error:
         print(f"pagefence: {error}", file=sys.stderr)
         return False
     return True
 
 
-def _declared_pd(options: Options) -> bool:
-    return options.target is None or bool(options.target.prefill or options.target.decode)
+def _config(options: Options, seed: int) -> Config:
+    """What to ask."""
+    declared_pd = options.target is None or options.target.disaggregated
+    # POLICY: headroom, edge_limit, inside, lock, approve and active of `options` become `Config.policy` here.
+    return Config(options.probes, seed, options.headroom, declared_pd, options.seed is None)
 
 
 def _console(stderr: bool) -> Console:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -24,7 +23,6 @@ from pagefence.fleet.facts import (
 from pagefence.fleet.http import Fleet, Reply
 
 _DECLARABLE = ("pool", "context", "longest", "page_size")
-_FIGURES_S = 10.0
 
 
 async def describe(fleet: Fleet) -> FleetFacts:
@@ -33,7 +31,7 @@ async def describe(fleet: Fleet) -> FleetFacts:
     router: NodeFacts | None = None
     adapter: Adapter | None = None
     if target.router:
-        router, adapter = await _node(fleet, target.router.rstrip("/"), None)
+        router, adapter = await _visited(fleet, target.router.rstrip("/"), None)
         fleet.model = router.model
         fleet.token_field = adapter.token_field if adapter is not None else fleet.token_field
     asked = await asyncio.gather(*(_worker(fleet, url, role) for url, role in _workers(fleet, router)))
@@ -46,7 +44,7 @@ async def describe(fleet: Fleet) -> FleetFacts:
         problems = (*((f"{router.url} {router.problem}",) if router.problem else ()), *problems)
     front = router or (nodes[0] if target.router and nodes else None)
     return FleetFacts(
-        url=target.router or ", ".join(node.url for node in nodes),
+        url=target.router or _together([node.url for node in nodes]),
         model=fleet.model,
         advertised=_promised(front, nodes),
         nodes=tuple(nodes),
@@ -56,6 +54,11 @@ async def describe(fleet: Fleet) -> FleetFacts:
         guards=front.guards if front is not None else {},
         problems=problems,
     )
+
+
+def _together(urls: list[str]) -> str:
+    """A fleet without a router, by its nodes; a name, not a list of a thousand."""
+    return ", ".join(urls) if len(urls) < 5 else f"{urls[0]} and {len(urls) - 1:,} other nodes"
 
 
 def _promised(front: NodeFacts | None, nodes: Iterable[NodeFacts]) -> Figure:
@@ -71,14 +74,26 @@ def _promised(front: NodeFacts | None, nodes: Iterable[NodeFacts]) -> Figure:
 async def _worker(fleet: Fleet, url: str, role: str | None) -> NodeFacts:
     if not url:
         return unreadable_node("(no address)", role, "/server_info", "is listed by the router without an address")
-    node, _ = await _node(fleet, url.rstrip("/"), role)
+    node, _ = await _visited(fleet, url.rstrip("/"), role)
     return node
 
 
-async def _node(fleet: Fleet, url: str, role: str | None) -> tuple[NodeFacts, Adapter | None]:
-    """Who is there, and its facts. One that does not answer is asked one thing only, so it costs one time-out."""
-    until = time.monotonic() + min(_FIGURES_S, fleet.timeout_s)
+async def _visited(fleet: Fleet, url: str, role: str | None) -> tuple[NodeFacts, Adapter | None]:
+    """Who is there, its facts, and what was asked for them."""
     replies: dict[str, Reply] = {}
+    async with fleet.visit(url) as until:
+        node, adapter = await _node(fleet, url, role, until, replies)
+    return replace(node, asked=tuple((path, _said(reply)) for path, reply in replies.items())), adapter
+
+
+def _said(reply: Reply) -> str:
+    return reply.problem or reply.not_json or f"HTTP {reply.status}"
+
+
+async def _node(
+    fleet: Fleet, url: str, role: str | None, until: float, replies: dict[str, Reply]
+) -> tuple[NodeFacts, Adapter | None]:
+    """Asks into `replies`. A node that does not answer is asked one thing only, so it costs one time-out."""
     for adapter in ADAPTERS:
         if adapter.sign not in replies:
             replies[adapter.sign] = await fleet.get(url, adapter.sign, "admin", until)
@@ -90,11 +105,10 @@ async def _node(fleet: Fleet, url: str, role: str | None) -> tuple[NodeFacts, Ad
             continue
         rest = [path for path in (*adapter.asks, *adapter.also(reply)) if path not in replies]
         answers = await asyncio.gather(*(fleet.get(url, path, "admin", until) for path in rest))
-        node = adapter.read(Asked(url, {**replies, **dict(zip(rest, answers, strict=True))}))
+        replies.update(zip(rest, answers, strict=True))
+        node = adapter.read(Asked(url, replies))
         return _declared(fleet, _with_role(replace(node, recognised=found), role)), adapter
-    asked = ", ".join(
-        f"{path} ({reply.problem or reply.not_json or 'of no known engine'})" for path, reply in replies.items()
-    )
+    asked = ", ".join(f"{path} ({_said(reply)})" for path, reply in replies.items())
     problem = f"is no engine that PageFence knows: asked {asked}"
     return _declared(fleet, unreadable_node(url, role, "any endpoint", problem)), None
 
@@ -105,6 +119,8 @@ def _with_role(node: NodeFacts, role: str | None) -> NodeFacts:
         return replace(node, role=role, problem=f"was declared as {role} but says that it is {node.role}")
     if role in (PREFILL, DECODE) and node.role == SINGLE:
         return replace(node, role=role, problem=f"was declared as {role} but says that it is no part of a hand-off")
+    if role == SINGLE and node.role in (PREFILL, DECODE):
+        return replace(node, problem=f"was declared as a worker of its own but says that it is {node.role}")
     return replace(node, role=role or node.role)
 
 
@@ -127,19 +143,22 @@ def _declared(fleet: Fleet, node: NodeFacts) -> NodeFacts:
 def _workers(fleet: Fleet, router: NodeFacts | None) -> tuple[tuple[str, str | None], ...]:
     """Workers named by the user win; otherwise those that the router lists."""
     target = fleet.target
-    if target.prefill or target.decode:
-        return (*((url, PREFILL) for url in target.prefill), *((url, DECODE) for url in target.decode))
+    if target.named:
+        named = ((target.prefill, PREFILL), (target.decode, DECODE), (target.workers, SINGLE))
+        return tuple((url, role) for urls, role in named for url in urls)
     return router.workers if router is not None else ()
 
 
 def _unnamed(fleet: Fleet, router: NodeFacts | None) -> tuple[str, ...]:
     """Workers that the router lists and nobody named, by their number: one worker may have two addresses."""
     target = fleet.target
-    if router is None or not router.workers or not (target.prefill or target.decode):
+    if router is None or not router.workers or not target.named:
         return ()
     problems = []
     for role, named in ((PREFILL, target.prefill), (DECODE, target.decode)):
         count = sum(listed == role for _, listed in router.workers)
         if count > len(set(named)):
             problems.append(f"the router lists {count} {role} workers, but {len(set(named))} were named")
+    if not problems and len(router.workers) > len(set(target.named)):
+        problems.append(f"the router lists {len(router.workers)} workers, but {len(set(target.named))} were named")
     return tuple(problems)

@@ -53,6 +53,7 @@ class NodeFacts:
     open_api    whether its client API answers here without a key, where that was asked
     recognised  by what the engine was recognised; None when it was not
     missing     figures that no endpoint of this engine tells: what to declare
+    asked       the paths that were asked, and what came of each
     """
 
     role: str
@@ -77,6 +78,7 @@ class NodeFacts:
     open_api: bool | None = None
     recognised: str | None = None
     missing: tuple[str, ...] = ()
+    asked: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ipaddress
 import random
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
@@ -20,7 +22,10 @@ T = TypeVar("T")
 
 _LARGEST_BODY = 4 << 20
 _FIGURES_S = 10.0
-_AT_ONCE = 400  # sockets for reading figures: hundreds of nodes at once, and below the usual limit of open files
+_AT_ONCE = 400  # nodes with an open connection: below the usual limit of open files
+# Our own core is what is scarce: with more nodes at a time each only waits longer, and seems slow. One that has not
+# told everything after a moment waits beside the others, so a silent node holds nobody up.
+_TURNS, _TURN_S = 32, 0.25
 _FIRST_PAUSE_S = 0.1
 
 
@@ -80,15 +85,12 @@ class Fleet:
         self.timeout_s = timeout_s
         self.model: str | None = None
         self.token_field = "prompt"
-        self._client = httpx.AsyncClient(
-            timeout=httpx.Timeout(timeout_s, connect=min(5.0, timeout_s)),
-            follow_redirects=False,
-            verify=target.tls.context() if _uses_tls(target) else True,
-            proxy=target.proxy,
-            trust_env=target.proxy is None and not _loopback(target),
-            limits=httpx.Limits(max_connections=_AT_ONCE, max_keepalive_connections=_AT_ONCE),
-        )
+        self._trusts = target.tls.context() if _uses_tls(target) else httpx.create_ssl_context()
+        self._trust_env = target.proxy is None and not _loopback(target)
+        self._client = self._connect(_AT_ONCE)
+        self._visited: dict[str, httpx.AsyncClient] = {}
         self._at_once = asyncio.Semaphore(_AT_ONCE)
+        self._turns = asyncio.Semaphore(_TURNS)
 
     async def __aenter__(self) -> Fleet:
         return self
@@ -97,6 +99,57 @@ class Fleet:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._client.aclose()
+
+    def _connect(self, connections: int) -> httpx.AsyncClient:
+        return httpx.AsyncClient(
+            timeout=httpx.Timeout(self.timeout_s, connect=min(5.0, self.timeout_s)),
+            follow_redirects=False,
+            verify=self._trusts,
+            proxy=self.target.proxy,
+            trust_env=self._trust_env,
+            limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
+        )
+
+    @contextlib.asynccontextmanager
+    async def visit(self, base: str) -> AsyncIterator[float]:
+        """One node's turn to be asked: yields the moment of `time.monotonic` by which it must have told everything.
+
+        The time-out runs from the turn, not from when the node was queued. Inside, `get` of this node uses connections
+        of its own: a pool for all looks through every connection at each request [1,000 nodes: 25 s of a core].
+        """
+        async with self._at_once, self._turn(), self._connect(4) as client:
+            self._visited[base] = client
+            try:
+                yield time.monotonic() + min(_FIGURES_S, self.timeout_s)
+            finally:
+                self._visited.pop(base, None)
+
+    @contextlib.asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        await self._turns.acquire()
+        loop, over = asyncio.get_running_loop(), False
+        timer: asyncio.TimerHandle
+
+        def end() -> None:
+            nonlocal over
+            if not over:
+                over = True
+                self._turns.release()
+
+        def make_room() -> None:
+            nonlocal timer
+            if loop.time() - timer.when() > _TURN_S:
+                # This comes late, so it is us who are slow, not the node: one more at a time would make it worse.
+                timer = loop.call_later(_TURN_S, make_room)
+            else:
+                end()
+
+        timer = loop.call_later(_TURN_S, make_room)
+        try:
+            yield
+        finally:
+            timer.cancel()
+            end()
 
     async def get(self, base: str, path: str, tenant: str | None = None, until: float | None = None) -> Reply:
         """GET a document, again after a pause where nobody answered or the node is overloaded.
@@ -159,15 +212,23 @@ class Fleet:
     async def _ask(self, method: str, base: str, path: str, body: object, tenant: str | None, until: float) -> Reply:
         limit = max(0.0, until - time.monotonic())
         try:
-            async with asyncio.timeout(limit), self._at_once:
-                request = self._client.stream(method, base.rstrip("/") + path, json=body, headers=self._headers(tenant))
+            client = self._visited.get(base, self._client)
+            async with asyncio.timeout(limit):
+                request = client.stream(method, base.rstrip("/") + path, json=body, headers=self._headers(tenant))
                 async with request as response:
                     raw = await _read(response)
         except TimeoutError:
             return Reply(None, {}, f"did not answer within {self._patience(limit):g} s")
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-            return Reply(None, {}, _why(error))
+            return Reply(None, {}, _why(error) + self._perhaps(base, error))
         return _reply(response, raw)
+
+    def _perhaps(self, base: str, error: Exception) -> str:
+        """TLS 1.3 refuses a client without a certificate after the handshake, and the connection just ends."""
+        cut = isinstance(error, httpx.RemoteProtocolError | httpx.ReadError | httpx.WriteError)
+        if not cut or not base.startswith("https:") or self.target.tls.certificate is not None:
+            return ""
+        return "; it may want a client certificate (--client-cert FILE, --client-key FILE)"
 
     def _patience(self, limit: float) -> float:
         return round(max(limit, min(_FIGURES_S, self.timeout_s)), 1)
@@ -300,6 +361,12 @@ def _seconds(value: str | None) -> float | None:
 def _why(error: Exception) -> str:
     if isinstance(error, httpx.TimeoutException):
         return "did not answer in time"
+    if isinstance(error, httpx.ProxyError):
+        return f"could not be reached: the proxy said {str(error)[:100]!r}"
+    said = str(error)
+    if "CERTIFICATE_VERIFY_FAILED" in said:
+        why = said.partition("verify failed:")[2].partition("(_ssl")[0].strip()[:150]
+        return f"has a certificate that is not trusted: {why} (--ca FILE names an authority of your own)"
     if isinstance(error, httpx.ConnectError | OSError):
         return "could not be reached (connection refused or name unknown)"
     return f"broke off ({type(error).__name__})"
@@ -310,5 +377,11 @@ def _uses_tls(target: Target) -> bool:
 
 
 def _loopback(target: Target) -> bool:
-    hosts = {urlsplit(url).hostname for url in (target.router, *target.prefill, *target.decode) if url}
-    return hosts <= {"127.0.0.1", "localhost", "::1"}
+    return all(_here(urlsplit(url).hostname or "") for url in (target.router, *target.named) if url)
+
+
+def _here(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from pagefence.mistakes import Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,18 +20,40 @@ class Tls:
     key: Path | None = None
 
     def context(self) -> ssl.SSLContext:
-        """Raises OSError (ssl.SSLError is one) for a file that cannot be read or is no PEM."""
-        context = ssl.create_default_context(cafile=str(self.ca) if self.ca else None)
+        """Raises Usage, which names the file, for one that cannot be read, is no PEM or asks for a pass phrase."""
+        with _named("the certificate authorities", self.ca):
+            context = ssl.create_default_context(cafile=str(self.ca) if self.ca else None)
         if self.certificate is not None:
-            context.load_cert_chain(str(self.certificate), str(self.key) if self.key else None)
+            with _named("the client certificate and its key", self.certificate, self.key):
+                # Without a way to get a pass phrase OpenSSL would ask for one on the terminal.
+                context.load_cert_chain(str(self.certificate), str(self.key) if self.key else None, lambda: b"")
+        elif self.key is not None:
+            raise Usage(f"{self.key} is a client's key without its certificate: name that too (--client-cert)")
         return context
+
+
+@contextlib.contextmanager
+def _named(what: str, *files: Path | None) -> Iterator[None]:
+    names = " and ".join(str(file) for file in files if file is not None)
+    try:
+        for file in files:
+            if file is not None:
+                file.open("rb").close()  # an error of OpenSSL does not say which of two files is missing
+        yield
+    except ssl.SSLError as error:
+        why = error.reason or "not in PEM format, a key that does not belong to it, or one with a pass phrase"
+        raise Usage(f"cannot use {what} in {names}: {why}") from None
+    except OSError as error:
+        raise Usage(f"cannot read {what}: {error.filename or names}: {error.strerror or error}") from None
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
     """Where a fleet is: the router that clients talk to, and its workers where they are declared.
 
-    `declared`: figures by node URL, or for all nodes under "", for what no endpoint tells: `pool`, `context`, ...
+    declared       figures by node URL, or for all nodes under "", for what no endpoint tells: `pool`, `context`, ...
+    workers        nodes that do prefill and decode themselves
+    disaggregated  it was declared that prefill and decode are apart, so nodes of both roles have to be found
     """
 
     router: str | None
@@ -38,6 +63,13 @@ class Target:
     tls: Tls = field(default_factory=Tls)
     proxy: str | None = None
     retries: int = 1
+    workers: tuple[str, ...] = ()
+    disaggregated: bool = False
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """Every worker that was named, whatever it does."""
+        return (*self.prefill, *self.decode, *self.workers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +89,9 @@ class Keys:
         return bool(self.a) and bool(self.b) and self.a != self.b
 
     def redact(self, text: str) -> str:
-        for name, key in (
-            ("PAGEFENCE_KEY_A", self.a),
-            ("PAGEFENCE_KEY_B", self.b),
-            ("PAGEFENCE_KEY_ADMIN", self.admin),
-        ):
+        """Keys by their names. The longest first: the rest of one that begins like another would stay."""
+        named = {"PAGEFENCE_KEY_A": self.a, "PAGEFENCE_KEY_B": self.b, "PAGEFENCE_KEY_ADMIN": self.admin}
+        for name, key in sorted(named.items(), key=lambda pair: -len(pair[1] or "")):
             if key:
                 text = text.replace(key, f"${name}")
         return text

@@ -25,7 +25,7 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Everything a report is made of."""
+    """Everything a report is made of. `line` is the command that was given, `again` one that repeats what was sent."""
 
     command: str
     examination: Examination
@@ -35,6 +35,7 @@ class Run:
     keys: Keys
     interrupted: bool = False
     embedded: bool = False
+    line: str = ""
     again: str | None = None
     repeats: Mapping[str, Repeat] = field(default_factory=dict)
 
@@ -70,16 +71,30 @@ def as_json(run: Run) -> bytes:
         "probes": [_probe(r) for r in run.results],
         "evidence": [_evidence(e, run.repeat_of(e)) for r in run.results for e in r.evidence],
     }
-    text = msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
-    return run.keys.redact(text).encode() + b"\n"
+    return encoded(document, run.keys)
+
+
+def encoded(document: object, keys: Keys) -> bytes:
+    """JSON for a file, keys redacted: before they are quoted, so that one with a quotation mark is found as well."""
+    plain = _redacted(msgspec.to_builtins(document), keys)
+    return msgspec.json.format(msgspec.json.encode(plain), indent=2) + b"\n"
+
+
+def _redacted(value: object, keys: Keys) -> object:
+    if isinstance(value, str):
+        # A file name that is no text comes as half a surrogate pair, which no UTF-8 can hold.
+        return keys.redact(value).encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {_redacted(str(name), keys): _redacted(inner, keys) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_redacted(inner, keys) for inner in value]
+    return value
 
 
 def _fleet(facts: FleetFacts | None) -> object:
     if facts is None:
         return None
-    plain = asdict(facts)
-    plain["guards"] = dict(facts.guards)
-    return plain
+    return asdict(facts)
 
 
 def _probe(result: ProbeResult) -> dict[str, object]:

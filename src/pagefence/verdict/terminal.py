@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -14,6 +13,8 @@ from rich.text import Text
 
 from pagefence.probes import Check, Evidence, Kind, ProbeResult
 from pagefence.verdict.decide import CLEAN, Verdict
+from pagefence.verdict.nodes import show_nodes
+from pagefence.verdict.plain import plain
 from pagefence.verdict.report import Run
 
 _COLOUR = {"LEAK": "red", "CORRUPT": "red", "FAIL": "red", "INCONCLUSIVE": "yellow", CLEAN: "green"}
@@ -23,6 +24,8 @@ def show(run: Run, console: Console) -> None:
     """Print the whole report."""
     console.print()
     console.print(_banner(run.verdict, run.interrupted))
+    if run.examination.facts is not None:
+        show_nodes(run.examination.facts, run.line, console)
     for result in run.results:
         if result.checks:
             console.print(_table(result))
@@ -35,7 +38,7 @@ def show(run: Run, console: Console) -> None:
 def _banner(verdict: Verdict, interrupted: bool) -> Panel:
     colour = _COLOUR[verdict.name]
     title = verdict.headline + (f" (also {', '.join(verdict.besides)})" if verdict.besides else "")
-    text = _plain(verdict.sentence)
+    text = plain(verdict.sentence)
     if interrupted:
         text = Text("Interrupted; this is what was seen until then. ", style="bold") + text
     return Panel(text, title=f"[bold]{escape(title)}[/]", title_align="left", border_style=colour, padding=(0, 1))
@@ -49,8 +52,8 @@ def _table(result: ProbeResult) -> Table:
     table.add_column("found", overflow="fold", ratio=1)
     for check in _folded(result.checks):
         mark, colour = _mark(check)
-        found = _plain(check.text, colour if check.kind else "")
-        table.add_row(Text(mark, style=colour), Text(check.id), _plain(check.where), found)
+        found = plain(check.text, colour if check.kind else "")
+        table.add_row(Text(mark, style=colour), Text(check.id), plain(check.where), found)
     return table
 
 
@@ -61,20 +64,22 @@ def _mark(check: Check) -> tuple[str, str]:
 
 
 def _folded(checks: Sequence[Check]) -> list[Check]:
-    """Borders that are all alike say the same thing many times; one row with their range does."""
-    alike: dict[tuple[str, str], list[Check]] = {}
+    """Rows that are all alike say the same thing many times; one with their number, or their range, does."""
+    alike: dict[tuple[object, ...], list[Check]] = {}
     for check in checks:
-        key = check.where if check.id != "border" else re.sub("[0-9,]+", "#", check.text)
-        alike.setdefault((check.id, key), []).append(check)
-    rows: list[Check] = []
-    for group in alike.values():
-        if len(group) < 4:
-            rows += group
-            continue
-        first, last = (group[i].where.split(" tokens")[0] for i in (0, -1))
-        where, text = f"{first} to {last} tokens, both forms", f"{len(group)} x {group[0].text}"
-        rows.append(Check(group[0].id, where, text, group[0].kind))
-    return rows
+        text = check.text if check.id != "border" else re.sub("[0-9,]+", "#", check.text)
+        alike.setdefault((check.id, check.kind, text), []).append(check)
+    return [row for group in alike.values() for row in _row(group)]
+
+
+def _row(group: Sequence[Check]) -> Sequence[Check]:
+    if len(group) < 4:
+        return group
+    first, last = group[0], group[-1]
+    if first.id != "border":
+        return [Check(first.id, f"{first.where} and {len(group) - 1:,} like it", first.text, first.kind)]
+    where = f"{first.where.split(' tokens')[0]} to {last.where.split(' tokens')[0]} tokens, both forms"
+    return [Check(first.id, where, f"{len(group)} x {first.text}", first.kind)]
 
 
 def _findings(run: Run, kind: Kind, console: Console) -> None:
@@ -93,7 +98,7 @@ def _findings(run: Run, kind: Kind, console: Console) -> None:
 
 
 def _finding(evidence: Evidence) -> Panel:
-    body = _plain(evidence.what)
+    body = plain(evidence.what)
     names = [f"rule {evidence.rule}" if evidence.rule else "", f"guard {evidence.guard}" if evidence.guard else ""]
     said = [name for name in names if name]
     if said:
@@ -113,21 +118,15 @@ def _finding(evidence: Evidence) -> Panel:
         body.append("\nanswer: ", style="dim")
         body.append(repr(str(details["answer"])[:160]), style="dim")
     if evidence.remedy:
-        body.append_text(_plain(f"\nto do: {evidence.remedy}", "italic"))
+        body.append_text(plain(f"\nto do: {evidence.remedy}", "italic"))
     title = f"{evidence.kind} {evidence.probe}" + (f" {evidence.where}" if evidence.where else "")
-    return Panel(body, title=_plain(title), title_align="left", border_style=_COLOUR[evidence.kind], padding=(0, 1))
-
-
-def _plain(text: str, style: str = "") -> Text:
-    """What a fleet said, as text: no markup, and no control character that would steer the terminal."""
-    harmless = (c if c == "\n" or unicodedata.category(c)[0] != "C" else "\N{REPLACEMENT CHARACTER}" for c in text)
-    return Text("".join(harmless), style)
+    return Panel(body, title=plain(title), title_align="left", border_style=_COLOUR[evidence.kind], padding=(0, 1))
 
 
 def _marked(text: str) -> Text:
     """Words between the marks in red; the marks stay, for a terminal without colour."""
     shown = Text()
-    for i, part in enumerate(_plain(text).plain.replace("»", "«").split("«")):
+    for i, part in enumerate(plain(text).plain.replace("»", "«").split("«")):
         shown.append(f"«{part}»" if i % 2 else part, style="bold red" if i % 2 else "")
     return shown
 

@@ -1,0 +1,217 @@
+"""`fleet.toml`: a fleet written down once, for those who gate it again and again. It never holds a key.
+
+    disaggregated = true
+    headroom = 1.25                  # also: edge_limit, timeout, retries, proxy
+
+    [router]
+    url = "https://router.example"
+
+    [[prefill]]
+    url = "https://p0.example"
+    pool = 680000                    # declared, for a node that does not tell; also: context, longest, page_size
+
+    [[decode]]
+    url = "https://d0.example"
+
+    [tls]                            # paths start at the folder of this file
+    ca = "ca.pem"
+
+    [declared]                       # for every node that does not tell
+    context = 262144
+
+`[[worker]]` is a node that does prefill and decode itself, behind a router. A key that is not known is an error.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlsplit
+
+import msgspec
+
+from pagefence.fleet.target import Target, Tls
+from pagefence.mistakes import Usage
+
+Tokens = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
+FIGURES = ("pool", "context", "longest", "page_size")
+MOST_RETRIES = 10
+_SECRETS = ("key", "token", "secret", "password", "authorization", "bearer")
+
+
+class _Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    pass
+
+
+class _Declared(_Strict, frozen=True, kw_only=True):
+    pool: Tokens | None = None
+    context: Tokens | None = None
+    longest: Tokens | None = None
+    page_size: Tokens | None = None
+
+    def figures(self) -> dict[str, int]:
+        said = {name: getattr(self, name) for name in FIGURES}
+        return {name: value for name, value in said.items() if value is not None}
+
+
+class _Node(_Declared, frozen=True, kw_only=True):
+    url: str
+
+
+class _Tls(_Strict, frozen=True, kw_only=True):
+    ca: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+
+
+class _File(_Strict, frozen=True, kw_only=True):
+    router: _Node | None = None
+    prefill: list[_Node] = msgspec.field(default_factory=list)
+    decode: list[_Node] = msgspec.field(default_factory=list)
+    worker: list[_Node] = msgspec.field(default_factory=list)
+    disaggregated: bool | None = None
+    headroom: Annotated[float, msgspec.Meta(ge=1, le=100)] | None = None
+    edge_limit: Tokens | None = None
+    timeout: Annotated[float, msgspec.Meta(ge=0.1)] | None = None
+    retries: Annotated[int, msgspec.Meta(ge=0, le=MOST_RETRIES)] | None = None
+    proxy: str | None = None
+    tls: _Tls = _Tls()
+    declared: _Declared = _Declared()
+
+
+@dataclass(frozen=True, slots=True)
+class FleetFile:
+    """What a file says. None where it is silent."""
+
+    target: Target
+    headroom: float | None = None
+    edge_limit: int | None = None
+    timeout_s: float | None = None
+
+
+def read_fleet_file(path: Path) -> FleetFile:
+    """Read and check a `fleet.toml`. Raises Usage, which names file, table and key, and quotes no secret."""
+    try:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise Usage(f"cannot read {path}: {error.strerror or error}") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise Usage(f"{path} is no TOML: {error}") from None
+    _refuse_secrets(path, raw)
+    try:
+        said = msgspec.convert(raw, _File)
+    except msgspec.ValidationError as error:
+        raise Usage(f"{path}: {_plainly(str(error))}") from None
+    for name in ("headroom", "timeout"):
+        if not math.isfinite(getattr(said, name) or 0.0):
+            raise Usage(f"{path}: {name} must be a finite number")
+    try:
+        return FleetFile(_target(said, path.parent), said.headroom, said.edge_limit, said.timeout)
+    except Usage as error:
+        raise Usage(f"{path}: {error}") from None
+
+
+def address(text: str) -> str:
+    """A URL of a fleet as it is used: without `/v1` and the slash at the end. Raises Usage for what is none."""
+    try:
+        parts = urlsplit(text)
+        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        sound = False
+    if not sound or not text.isprintable():
+        raise Usage(f"{text[:80]!r} is no URL of a fleet; write http://HOST:PORT")
+    if parts.username or parts.password:
+        raise Usage("a URL must hold no password; set PAGEFENCE_KEY_A and PAGEFENCE_KEY_B")
+    return text.rstrip("/").removesuffix("/v1")
+
+
+def different(urls: tuple[str, ...]) -> None:
+    """Raises Usage when one worker is named twice: it would be counted as two."""
+    twice = next((url for url in urls if urls.count(url) > 1), None)
+    if twice is not None:
+        raise Usage(f"one worker was named twice: {twice} (every node needs an address of its own)")
+
+
+def _target(said: _File, folder: Path) -> Target:
+    prefill, decode, workers = (tuple(address(n.url) for n in g) for g in (said.prefill, said.decode, said.worker))
+    different((*prefill, *decode, *workers))
+    router = address(said.router.url) if said.router else None
+    if not (router or prefill or decode or workers):
+        raise Usage("names no node; write a [router] table with a url, or [[prefill]] and [[decode]]")
+    if said.disaggregated is False and (prefill or decode):
+        raise Usage("disaggregated = false, but it has [[prefill]] or [[decode]] tables; [[worker]] is for other nodes")
+    nodes = [*([said.router] if said.router else []), *said.prefill, *said.decode, *said.worker]
+    return Target(
+        router,
+        prefill,
+        decode,
+        workers=workers,
+        disaggregated=bool(said.disaggregated or prefill or decode),
+        declared={"": said.declared.figures()} | {address(n.url): n.figures() for n in nodes if n.figures()},
+        tls=Tls(_file(said.tls.ca, folder), _file(said.tls.certificate, folder), _file(said.tls.key, folder)),
+        proxy=_proxy(said.proxy),
+        retries=1 if said.retries is None else said.retries,
+    )
+
+
+def _file(name: str | None, folder: Path) -> Path | None:
+    if name is not None and ("-----BEGIN" in name or "\n" in name):
+        raise Usage("[tls] names files in PEM format; it holds no certificate and no key itself")
+    return None if name is None else folder / Path(name).expanduser()
+
+
+def _proxy(text: str | None) -> str | None:
+    if text is None:
+        return None
+    try:
+        parts = urlsplit(text)
+        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        sound = False
+    if not sound:
+        raise Usage("proxy is no URL of a proxy; write http://HOST:PORT")
+    if parts.username or parts.password:
+        raise Usage("proxy must hold no password; leave it out and set HTTPS_PROXY in the environment")
+    return text
+
+
+def _refuse_secrets(path: Path, raw: Mapping[str, object]) -> None:
+    for table, name in _names(raw):
+        if any(mark in name.lower() for mark in _SECRETS) and (table, name) != ("tls", "key"):
+            where = f"[{table}] {name}" if table else name
+            raise Usage(
+                f"{path}: {where} looks like a key, and keys are never in this file; set PAGEFENCE_KEY_A, "
+                "PAGEFENCE_KEY_B and PAGEFENCE_KEY_ADMIN, or name a file with --keys-file"
+            )
+
+
+def _names(value: object, table: str = "") -> Iterator[tuple[str, str]]:
+    """Every key of a document with the path of its table."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield table, str(name)
+            yield from _names(inner, f"{table}.{name}" if table else str(name))
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _names(inner, table)
+
+
+def _plainly(message: str) -> str:
+    """msgspec's words with the table as the file writes it: "$.prefill[0].pool" is [[prefill]] number 1, pool."""
+    text, _, where = message.removeprefix("Object ").partition(" - at `$")
+    where = where.rstrip("`").removeprefix(".")
+    first, _, key = where.partition(".")
+    listed = re.fullmatch(r"(\w+)\[(\d+)\]", first)
+    if listed:
+        table = f"[[{listed[1]}]] number {int(listed[2]) + 1}"
+    elif first in ("router", "tls", "declared"):
+        table = f"[{first}]"
+    else:
+        table, key = "", first
+    place = ", ".join(part for part in (table, key) if part) or "the top of the file"
+    return f"{place}: {text[:1].lower()}{text[1:]}"

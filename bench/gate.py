@@ -17,14 +17,14 @@ from tests.fleet.many import many
 
 from pagefence.fleet import Fleet, Keys, Target
 from pagefence.fleet.describe import describe
-from pagefence.probes.gate import gate
+from pagefence.probes.gate import Policy, gate
 from pagefence.verdict import decide
 
 
 async def _gate(urls: Sequence[str]) -> str:
     half = len(urls) // 2
     async with Fleet(Target(None, tuple(urls[:half]), tuple(urls[half:])), Keys(), 30.0) as fleet:
-        return decide([gate(await describe(fleet))]).name
+        return decide([gate(await describe(fleet), policy=Policy(inside=True))]).name
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -11,7 +12,7 @@ from typing import Any
 
 from pagefence.fleet import Keys, Target
 from pagefence.fleet.embedded import Recipe
-from pagefence.fleet.fleet_file import FIGURES, FleetFile, address, different, read_fleet_file
+from pagefence.fleet.fleet_file import FIGURES, SOFTWARE, FleetFile, address, different, read_fleet_file
 from pagefence.fleet.target import Tls
 from pagefence.lab import faults
 from pagefence.mistakes import Usage
@@ -98,11 +99,13 @@ def _target(given: Mapping[str, Any], file: FleetFile) -> Target | None:
         target = Target(address(urls[0]) if urls else None, prefill, decode, disaggregated=bool(prefill or decode))
     else:
         target = file.target
-    said, retries = _declared(given.get("declare") or ()), given.get("retries")
+    said, software = _declared(given.get("declare") or ())
+    retries = given.get("retries")
     written: dict[str, Mapping[str, int]] = {"": {}, **target.declared}
     return replace(
         target,
         declared={url: {**figures, **said} for url, figures in written.items()},
+        software={url: {**words, **software} for url, words in {"": {}, **target.software}.items()},
         tls=Tls(
             given.get("ca") or target.tls.ca,
             given.get("client_cert") or target.tls.certificate,
@@ -112,17 +115,26 @@ def _target(given: Mapping[str, Any], file: FleetFile) -> Target | None:
     )
 
 
-def _declared(pairs: Sequence[str]) -> dict[str, int]:
+def _declared(pairs: Sequence[str]) -> tuple[dict[str, int], dict[str, str]]:
+    """Figures, and the names of engine and version."""
     said: dict[str, int] = {}
+    software: dict[str, str] = {}
     for pair in pairs:
         name, _, value = pair.partition("=")
+        if name in SOFTWARE:
+            if not re.fullmatch(r"[\w.+-]{1,60}", value):
+                raise Usage(f"--declare {pair[:60]!r} holds no name; write --declare engine=vllm, version=0.33.0")
+            if software.setdefault(name, value) != value:
+                raise Usage(f"--declare says two things about {name}")
+            continue
         if name not in FIGURES:
-            raise Usage(f"--declare {pair[:60]!r} names none of {', '.join(FIGURES)}; write --declare pool=8192")
+            known = ", ".join((*FIGURES, *SOFTWARE))
+            raise Usage(f"--declare {pair[:60]!r} names none of {known}; write --declare pool=8192")
         if not (value.isascii() and value.isdigit() and 0 < int(value[:17]) <= 2**53) or len(value) > 16:
             raise Usage(f"--declare {pair[:60]!r} holds no number of tokens; write --declare {name}=8192")
         if said.setdefault(name, int(value)) != int(value):
             raise Usage(f"--declare says two things about {name}")
-    return said
+    return said, software
 
 
 def _apart(given: Mapping[str, Any]) -> None:

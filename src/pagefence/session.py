@@ -22,6 +22,7 @@ from pagefence.fleet import Fleet, Keys, Target
 from pagefence.fleet.embedded import Recipe, Running, embedded
 from pagefence.mistakes import EXIT_INCONCLUSIVE, CouldNotAsk
 from pagefence.probes import Config, Examination, ProbeResult, examine
+from pagefence.probes.gate import Policy
 from pagefence.run import terminated_is_interrupted
 from pagefence.ticker import Ticker
 from pagefence.verdict.decide import EXIT_CLEAN, decide
@@ -150,8 +151,8 @@ def _written(place: str, report: bytes) -> bool:
 def _config(options: Options, seed: int) -> Config:
     """What to ask."""
     declared_pd = options.target is None or options.target.disaggregated
-    # POLICY: headroom, edge_limit, inside, lock, approve and active of `options` become `Config.policy` here.
-    return Config(options.probes, seed, options.headroom, declared_pd, options.seed is None)
+    policy = Policy(options.headroom, options.edge_limit, options.inside, options.lock, options.approve, options.active)
+    return Config(options.probes, seed, None, declared_pd, options.seed is None, policy)
 
 
 def _console(stderr: bool) -> Console:

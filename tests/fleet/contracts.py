@@ -20,7 +20,7 @@ class Contract:
     decisive  each of these, unreadable, must keep the gate from passing; so must each of their documents
     without   documents that this node does not have
     beside    the other leg
-    exit_code what the gate says of the sound node; an old address is no live figure
+    exit_code what the gate says of the sound node; an old address is no live figure, and a nameless engine no version
     """
 
     engine: str
@@ -112,6 +112,7 @@ CONTRACTS = (
         without=("/version", "/metrics"),
         sound=((OWNER, "somebody"),),
         declared={"pool": 4096},
+        exit_code=3,
         decisive=(MODELS,),
     ),
 )

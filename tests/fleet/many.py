@@ -34,6 +34,7 @@ def _info(role: str, ranks: int) -> bytes:
             "max_total_num_tokens": POOL,
             "max_req_input_len": CONTEXT - 6,
             "page_size": 64,
+            "kv_cache_dtype": "auto",
             "dp_size": ranks,
             "internal_states": [state] * ranks,
         }

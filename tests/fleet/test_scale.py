@@ -7,9 +7,11 @@ import time
 
 from pagefence.fleet import Fleet, FleetFacts, Keys, Target
 from pagefence.fleet.describe import describe
-from pagefence.probes.gate import gate
+from pagefence.probes.gate import Policy, gate
 from pagefence.verdict import decide
 from tests.fleet.many import many
+
+INSIDE = Policy(inside=True)  # who reads these figures stands where workers are reached
 
 
 def read(urls: list[str], timeout_s: float) -> tuple[FleetFacts, float]:
@@ -29,16 +31,16 @@ def test_a_thousand_nodes_are_gated_each_by_its_own_figures() -> None:
     with many(1000) as urls:
         facts, _ = read(urls, 120.0)
     assert sum(len(node.ranks) for node in facts.nodes) == 1000
-    assert decide([gate(facts, 1.25)]).name == "CLEAN"
-    assert decide([gate(facts, 1.26)]).name == "FAIL"
-    assert len(gate(facts, 1.26).evidence) == 1000
+    assert decide([gate(facts, policy=INSIDE)]).name == "CLEAN"
+    assert decide([gate(facts, 1.26, policy=INSIDE)]).name == "FAIL"
+    assert len(gate(facts, 1.26, policy=INSIDE).evidence) == 1000
 
 
 def test_a_thousand_ranks_of_fewer_nodes_are_each_held_against_the_rule() -> None:
     with many(125, ranks=8) as urls:
         facts, _ = read(urls, 120.0)
     assert sum(len(node.ranks) for node in facts.nodes) == 1000
-    assert decide([gate(facts)]).name == "CLEAN"
+    assert decide([gate(facts, policy=INSIDE)]).name == "CLEAN"
 
 
 def test_a_silent_node_costs_no_more_than_its_time_out_and_nobody_else_an_answer() -> None:
@@ -48,7 +50,7 @@ def test_a_silent_node_costs_no_more_than_its_time_out_and_nobody_else_an_answer
         facts, took = read([silent, *urls[1:]], timeout_s)
     unread = [node.url for node in facts.nodes if node.problem is not None]
     assert unread == [silent]
-    assert decide([gate(facts)]).name == "INCONCLUSIVE"
+    assert decide([gate(facts, policy=INSIDE)]).name == "INCONCLUSIVE"
     assert took < 4 * timeout_s
 
 

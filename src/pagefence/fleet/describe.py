@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from pagefence.fleet.engines import ADAPTERS, Adapter, Asked
+from pagefence.fleet.engines import ADAPTERS, Adapter, Asked, openai
 from pagefence.fleet.facts import (
     DECODE,
     PREFILL,
@@ -66,7 +66,11 @@ def _promised(front: NodeFacts | None, nodes: Iterable[NodeFacts]) -> Figure:
     if front is None:
         return unknown("/v1/models", "no router was given")
     said = [node.advertised for node in nodes if node.advertised.value is not None]
-    if front.advertised.value is not None or not said or front.engine not in (None, "openai-compatible"):
+    if (
+        front.advertised.value is not None
+        or not said
+        or (front.recognised is not None and front.engine != openai.ENGINE)
+    ):
         return front.advertised
     return max(said, key=lambda figure: figure.value or 0)
 
@@ -83,6 +87,10 @@ async def _visited(fleet: Fleet, url: str, role: str | None) -> tuple[NodeFacts,
     replies: dict[str, Reply] = {}
     async with fleet.visit(url) as until:
         node, adapter = await _node(fleet, url, role, until, replies)
+        if node.open_api and fleet.keys.of("admin") is not None:
+            # It answered to our key. Whether it answers to nobody's is another question.
+            bare = await fleet.get(url, "/v1/models", None, until)
+            node = replace(node, open_api=None if bare.status is None else bare.status == 200)
     return replace(node, asked=tuple((path, _said(reply)) for path, reply in replies.items())), adapter
 
 
@@ -137,7 +145,19 @@ def _declared(fleet: Fleet, node: NodeFacts) -> NodeFacts:
         elif live.value is not None and live.value != said[name]:
             problem = f"{name} was declared as {said[name]:,}, but {live.source} says {live.value:,}"
             node = replace(node, problem=problem)
-    return node
+    return _named(fleet, node)
+
+
+def _named(fleet: Fleet, node: NodeFacts) -> NodeFacts:
+    """A declared engine and version, for what answers as any OpenAI-compatible endpoint does or tells no version."""
+    said = {**fleet.target.software.get("", {}), **fleet.target.software.get(node.url, {})}
+    live = {"engine": None if node.engine == openai.ENGINE else node.engine, "version": node.version}
+    for name, value in said.items():
+        if live[name] not in (None, value):
+            return replace(node, problem=f"{name} was declared as {value}, but it says {live[name]}")
+    if node.problem is not None:
+        return node
+    return replace(node, engine=said.get("engine", node.engine), version=said.get("version", node.version))
 
 
 def _workers(fleet: Fleet, router: NodeFacts | None) -> tuple[tuple[str, str | None], ...]:

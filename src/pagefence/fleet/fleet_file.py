@@ -8,7 +8,8 @@
 
     [[prefill]]
     url = "https://p0.example"
-    pool = 680000                    # declared, for a node that does not tell; also: context, longest, page_size
+    pool = 680000                    # declared, for a node that does not tell; also: context, longest, page_size,
+                                     # engine and version in quotes
 
     [[decode]]
     url = "https://d0.example"
@@ -39,6 +40,8 @@ from pagefence.fleet.target import Target, Tls
 from pagefence.mistakes import Usage
 
 Tokens = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
+Word = Annotated[str, msgspec.Meta(pattern=r"^[\w.+-]{1,60}$")]
+SOFTWARE = ("engine", "version")
 FIGURES = ("pool", "context", "longest", "page_size")
 MOST_RETRIES = 10
 _SECRETS = ("key", "token", "secret", "password", "authorization", "bearer")
@@ -53,6 +56,12 @@ class _Declared(_Strict, frozen=True, kw_only=True):
     context: Tokens | None = None
     longest: Tokens | None = None
     page_size: Tokens | None = None
+    engine: Word | None = None
+    version: Word | None = None
+
+    def software(self) -> dict[str, str]:
+        said = {name: getattr(self, name) for name in SOFTWARE}
+        return {name: value for name, value in said.items() if value is not None}
 
     def figures(self) -> dict[str, int]:
         said = {name: getattr(self, name) for name in FIGURES}
@@ -153,6 +162,7 @@ def _target(said: _File, folder: Path) -> Target:
         workers=workers,
         disaggregated=bool(said.disaggregated or prefill or decode),
         declared={"": said.declared.figures()} | {address(n.url): n.figures() for n in nodes if n.figures()},
+        software={"": said.declared.software()} | {address(n.url): n.software() for n in nodes if n.software()},
         tls=Tls(_file(said.tls.ca, folder), _file(said.tls.certificate, folder), _file(said.tls.key, folder)),
         proxy=_proxy(said.proxy),
         retries=1 if said.retries is None else said.retries,

@@ -52,6 +52,7 @@ class Target:
     """Where a fleet is: the router that clients talk to, and its workers where they are declared.
 
     declared       figures by node URL, or for all nodes under "", for what no endpoint tells: `pool`, `context`, ...
+    software       `engine` and `version` in the same way, for what answers as any OpenAI-compatible endpoint does
     workers        nodes that do prefill and decode themselves
     disaggregated  it was declared that prefill and decode are apart, so nodes of both roles have to be found
     """
@@ -60,6 +61,7 @@ class Target:
     prefill: tuple[str, ...] = ()
     decode: tuple[str, ...] = ()
     declared: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    software: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     tls: Tls = field(default_factory=Tls)
     proxy: str | None = None
     retries: int = 1

@@ -22,8 +22,9 @@ def test_the_gate_fails_with_the_live_pool_and_the_context(tmp_path: Path) -> No
     answered = pagefence(tmp_path / "gate.json", "gate", SGLANG)
     assert (answered.code, answered.verdict) == (1, "FAIL")
     short = next(e for e in answered.evidence("FAIL") if "pool" in e["details"])
-    assert (short["details"]["pool"], short["details"]["context"]) == (1024, 2048)
-    assert "internal_states[0].memory_usage.token_capacity" in short["details"]["source"]
+    assert (short["details"]["pool"], short["details"]["needed"]) == (1024, 2560)
+    assert "context 2,048" in short["what"]
+    assert "internal_states[0]" in short["details"]["source"]
     assert "pool 1,024 tokens" in answered.said
     (node,) = answered.report["fleet"]["nodes"]
     assert (node["engine"], node["version"]) == ("sglang", "0.5.23")

@@ -23,7 +23,7 @@ def test_the_gate_names_the_prefill_leg_and_no_other(tmp_path: Path) -> None:
     assert (answered.code, answered.verdict) == (1, "FAIL")
     short = [e for e in answered.evidence("FAIL") if "pool" in e["details"]]
     assert {e["where"] for e in short} == {f"prefill {PREFILL}"}
-    assert {(e["details"]["pool"], e["details"]["context"]) for e in short} == {(1024, 2048)}
+    assert {(e["details"]["pool"], e["details"]["needed"]) for e in short} == {(1024, 2560)}
     pools = {node["role"]: node["pool"]["value"] for node in answered.report["fleet"]["nodes"]}
     assert pools == {"prefill": 1024, "decode": 4096}
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 
+import pytest
+
 from pagefence.fleet import Fleet, FleetFacts, Keys, Target
 from pagefence.fleet.describe import describe
 from pagefence.probes.gate import Policy, gate
@@ -27,6 +29,7 @@ def read(urls: list[str], timeout_s: float) -> tuple[FleetFacts, float]:
     return asyncio.run(ask()), time.monotonic() - started
 
 
+@pytest.mark.slow
 def test_a_thousand_nodes_are_gated_each_by_its_own_figures() -> None:
     with many(1000) as urls:
         facts, _ = read(urls, 120.0)
@@ -54,6 +57,7 @@ def test_a_silent_node_costs_no_more_than_its_time_out_and_nobody_else_an_answer
     assert took < 4 * timeout_s
 
 
+@pytest.mark.slow
 def test_many_silent_nodes_wait_side_by_side() -> None:
     timeout_s = 3.0
     with many(400) as urls:

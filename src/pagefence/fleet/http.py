@@ -6,9 +6,11 @@ import asyncio
 import contextlib
 import ipaddress
 import random
+import ssl
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from types import TracebackType
 from typing import TypeVar
 from urllib.parse import urlsplit
@@ -85,7 +87,7 @@ class Fleet:
         self.timeout_s = timeout_s
         self.model: str | None = None
         self.token_field = "prompt"
-        self._trusts = target.tls.context() if _uses_tls(target) else httpx.create_ssl_context()
+        self._trusts = target.tls.context() if _uses_tls(target) else _usual_trust()
         self._trust_env = target.proxy is None and not _loopback(target)
         self._client = self._connect(_AT_ONCE)
         self._visited: dict[str, httpx.AsyncClient] = {}
@@ -370,6 +372,12 @@ def _why(error: Exception) -> str:
     if isinstance(error, httpx.ConnectError | OSError):
         return "could not be reached (connection refused or name unknown)"
     return f"broke off ({type(error).__name__})"
+
+
+@cache
+def _usual_trust() -> ssl.SSLContext:
+    """The authorities that the system trusts: read once, which takes longer than a small fleet."""
+    return httpx.create_ssl_context()
 
 
 def _uses_tls(target: Target) -> bool:

@@ -15,6 +15,7 @@ from pagefence.verdict.report import Run, encoded
 
 VERSION = "2.1.0"
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+FLEET_FILE = "fleet.toml"
 
 
 def as_sarif(run: Run) -> bytes:
@@ -81,10 +82,13 @@ def _result(evidence: Evidence, rule: int) -> dict[str, object]:
         "partialFingerprints": {"pagefence/v1": _fingerprint(evidence)},
         "properties": {"kind": str(evidence.kind), "rule": evidence.rule, "guard": evidence.guard},
     }
+    # GitHub's code scanning refuses a report when one result has no place in a file (github/codeql-action#1738). A node
+    # is none, so findings lie in the file that says which nodes there are, where the repository keeps one.
+    place: dict[str, object] = {"physicalLocation": {"artifactLocation": {"uri": FLEET_FILE}}}
     if evidence.where:
-        location = {"fullyQualifiedName": evidence.where, "name": evidence.where.split(" ")[-1], "kind": "resource"}
-        result["locations"] = [{"logicalLocations": [location]}]
-    return result
+        node = {"fullyQualifiedName": evidence.where, "name": evidence.where.split(" ")[-1], "kind": "resource"}
+        place["logicalLocations"] = [node]
+    return {**result, "locations": [place]}
 
 
 def _fingerprint(evidence: Evidence) -> str:

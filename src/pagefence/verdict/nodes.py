@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pagefence.fleet import Figure, FleetFacts, NodeFacts
+from pagefence.fleet.facts import ROUTER
 from pagefence.verdict.plain import plain
 
 _FIGURES = ("pool", "context", "longest", "page_size")
@@ -81,7 +82,12 @@ def _explained(node: NodeFacts) -> bool:
 
 
 def _unknown(node: NodeFacts) -> list[str]:
-    """What could be declared and is needed: the pool and the context always, the rest where the adapter says so."""
+    """What could be declared and is needed: the pool and the context always, the rest where the adapter says so.
+
+    What stands before named workers holds no KV, so it needs none.
+    """
+    if node.role == ROUTER:
+        return []
     needed = [name for name in _FIGURES if name in node.missing or name in ("pool", "context")]
     return [name for name in needed if _figure(node, name).value is None]
 

@@ -152,7 +152,7 @@ def _config(options: Options, seed: int) -> Config:
     """What to ask."""
     declared_pd = options.target is None or options.target.disaggregated
     policy = Policy(options.headroom, options.edge_limit, options.inside, options.lock, options.approve, options.active)
-    return Config(options.probes, seed, None, declared_pd, options.seed is None, policy)
+    return Config(options.probes, seed, declared_pd, options.seed is None, policy)
 
 
 def _console(stderr: bool) -> Console:

@@ -19,7 +19,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from pagefence.fleet import Fleet, FleetFacts, Keys, NodeFacts, Target
-from pagefence.fleet.answer import Answer, decode_json, mapping, read_error
+from pagefence.fleet.answer import decode_json, mapping
 from pagefence.fleet.describe import describe
 from pagefence.fleet.engines import ADAPTERS, Adapter, Asked
 from pagefence.fleet.facts import DECODE, PREFILL, ROUTER, SINGLE, positive
@@ -463,51 +463,3 @@ def test_a_load_of_smg_may_lie_one_level_deeper() -> None:
     node = adapter_of(SMG).read(asked(written(SMG) | {"/get_loads": Doc(body)}))
     assert node.pool.value == 4096
     assert node.pool.source == "/get_loads loads[0].details.loads[0] max_total_num_tokens"
-
-
-# What an over-length prompt gets.
-
-
-@pytest.mark.parametrize(
-    ("status", "body"),
-    [
-        pytest.param(
-            400,
-            '{"object":"error","message":"The sum of prompt length (1500.0), query length (0) should not exceed '
-            'max_num_tokens (1024)","type":"BadRequestError","param":null,"code":400}',
-            id="tensorrt-llm",
-        ),
-        pytest.param(
-            422,
-            '{"error":"Input validation error: `inputs` must have less than 1024 tokens. Given: 1500",'
-            '"error_type":"validation"}',
-            id="tgi, prompt",
-        ),
-        pytest.param(
-            422,
-            '{"error":"Input validation error: `inputs` tokens + `max_new_tokens` must be <= 1024. Given: 1020 '
-            '`inputs` tokens and 8 `max_new_tokens`","error_type":"validation"}',
-            id="tgi, prompt and answer",
-        ),
-        pytest.param(
-            400,
-            '{"object":"error","message":"The request exceeds the model context length.",'
-            '"type":"invalid_request_error","code":400,"param":null}',
-            id="lmdeploy",
-        ),
-        pytest.param(
-            400,
-            '{"error":{"message":"request (8889 tokens) exceeds the available context size (4096 tokens), try '
-            'increasing it","type":"invalid_request_error","param":null,"code":null}}',
-            id="ollama",
-        ),
-        pytest.param(
-            400,
-            '{"error":{"message":"This model\'s maximum context length is 8192 tokens. However, you requested 9000 '
-            'tokens.","type":"invalid_request_error","code":400}}',
-            id="dynamo",
-        ),
-    ],
-)
-def test_a_refusal_for_length_is_read_as_one(status: int, body: str) -> None:
-    assert Answer(status, error=read_error(decode_json(body.encode()))).refused_as_too_long

@@ -13,6 +13,7 @@ from pagefence.probes.gate import Policy, gate
 from pagefence.verdict import decide
 from tests.fleet.many import many
 
+MORE = Policy(1.26, inside=True)
 INSIDE = Policy(inside=True)  # who reads these figures stands where workers are reached
 
 
@@ -35,8 +36,8 @@ def test_a_thousand_nodes_are_gated_each_by_its_own_figures() -> None:
         facts, _ = read(urls, 120.0)
     assert sum(len(node.ranks) for node in facts.nodes) == 1000
     assert decide([gate(facts, policy=INSIDE)]).name == "CLEAN"
-    assert decide([gate(facts, 1.26, policy=INSIDE)]).name == "FAIL"
-    assert len(gate(facts, 1.26, policy=INSIDE).evidence) == 1000
+    assert decide([gate(facts, policy=MORE)]).name == "FAIL"
+    assert len(gate(facts, policy=MORE).evidence) == 1000
 
 
 def test_a_thousand_ranks_of_fewer_nodes_are_each_held_against_the_rule() -> None:

@@ -116,8 +116,7 @@ async def _node(
         replies.update(zip(rest, answers, strict=True))
         node = adapter.read(Asked(url, replies))
         return _declared(fleet, _with_role(replace(node, recognised=found), role)), adapter
-    asked = ", ".join(f"{path} ({_said(reply)})" for path, reply in replies.items())
-    problem = f"is no engine that PageFence knows: asked {asked}"
+    problem = f"is no engine that PageFence knows, by its answers to {', '.join(replies)}"
     return _declared(fleet, unreadable_node(url, role, "any endpoint", problem)), None
 
 

@@ -30,7 +30,6 @@ PROBES = (GATE, *JUDGES)
 class Config:
     probes: tuple[str, ...] = PROBES
     seed: int = 0
-    headroom: float | None = None  # instead of the policy's
     declared_pd: bool = False
     fresh: bool = True
     policy: Policy = field(default_factory=Policy)
@@ -56,9 +55,7 @@ class Examination:
         for name in self.config.probes:
             if name == GATE:
                 config = self.config
-                found.append(
-                    gate(self.facts, config.headroom, config.declared_pd, config.policy, self.active, self.lock)
-                )
+                found.append(gate(self.facts, config.declared_pd, config.policy, self.active, self.lock))
             elif self.obstacle is not None:
                 found.append(_not_asked(name, self.obstacle))
             elif self.limits is not None and self.log.asked is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import gguf
@@ -143,6 +144,13 @@ def test_few_tokens_go_through_panels_and_many_through_the_dense_form() -> None:
     many = product(random(FEW + 1, 64), both)
     assert torch.equal(many, product(random(FEW + 1, 64), matrix_of(dense, forms="dense")))
     assert torch.allclose(many, panel_product(random(FEW + 1, 64), panels_), atol=1e-4)
+
+
+def test_a_library_that_does_not_load_is_as_good_as_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = tmp_path / "_panels.so"
+    broken.write_bytes(b"\x7fELF, and nothing behind it")
+    monkeypatch.setattr(panels, "find_spec", lambda name: ModuleSpec(name, None, origin=str(broken)))
+    assert panels._library.__wrapped__() is None
 
 
 def test_without_a_compiled_product_everything_is_dense(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

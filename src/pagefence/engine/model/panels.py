@@ -8,6 +8,7 @@ a C compiler with OpenMP; without it there are no panels, and everything else co
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -40,7 +41,7 @@ class Panels:
 @cache
 def available() -> bool:
     """Whether the compiled product is here and this machine's bytes are in its order."""
-    return _library() is not None
+    return sys.byteorder == "little" and _library() is not None
 
 
 def panels_of_bfloat16(matrix: Tensor) -> Panels | None:
@@ -99,7 +100,10 @@ def _library() -> ctypes._NamedFuncPointer | None:
     if spec is None or spec.origin is None:
         return None
     # Torch has loaded OpenMP by now, and the library uses the same one: one pool of threads, not two that compete.
-    function = ctypes.CDLL(spec.origin).pagefence_panel_product
+    try:
+        function = ctypes.CDLL(spec.origin).pagefence_panel_product
+    except (OSError, AttributeError):  # built for another machine, or cut short: as good as none
+        return None
     function.argtypes = [ctypes.c_int, *[ctypes.c_void_p] * 5, *[ctypes.c_long] * 3]
     function.restype = None
     return function

@@ -31,7 +31,6 @@ RULES: tuple[Rule, ...] = tuple(
 
 def gate(
     facts: FleetFacts,
-    headroom: float | None = None,
     declared_pd: bool = False,
     policy: Policy | None = None,
     active: ActiveResults | None = None,
@@ -41,13 +40,18 @@ def gate(
 ) -> ProbeResult:
     """Hold the facts of a fleet against the rules.
 
-    `headroom`: instead of the policy's. `active`, `lock`: what was asked and read before; None: nothing was.
+    `active`, `lock`: what was asked and read before; None: nothing was.
     `advisories`, `today`: the bundled list and the present day where they are not given.
     """
-    policy = policy or Policy()
-    if headroom is not None:
-        policy = Policy(headroom, policy.edge_limit, policy.inside, policy.lock, policy.approve, policy.active)
-    case = Case(facts, policy, declared_pd, active, lock, advisories or bundled(), today or datetime.now(tz=UTC).date())
+    case = Case(
+        facts,
+        policy or Policy(),
+        declared_pd,
+        active,
+        lock,
+        advisories or bundled(),
+        today or datetime.now(tz=UTC).date(),
+    )
     found = [(rule, finding) for rule in RULES for finding in rule.check(case)]
     return ProbeResult(
         NAME,

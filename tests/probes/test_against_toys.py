@@ -8,7 +8,7 @@ import pytest
 
 from pagefence.fleet import Fleet, Keys, Target
 from pagefence.probes import Config, Evidence, Examination, Kind, examine
-from pagefence.probes.plan import Purpose
+from pagefence.probes.shot import Purpose
 from pagefence.verdict import Verdict, decide
 from tests.probes.toy import KEYS, Toy, running
 

@@ -119,6 +119,10 @@ class Limits:
     pools: tuple[int, ...]
     page: int = 64
 
+    def room(self, tokens: int, wanted: int) -> int:
+        """New tokens that fit after a prompt of `tokens`: at least one, at most `wanted`."""
+        return max(1, min(wanted, self.context - tokens))
+
 
 def figure(body: Mapping[str, object], names: Iterable[str], source: str) -> Figure:
     """The first of `names` that `body` has, as a positive integer, or the reason why there is none."""

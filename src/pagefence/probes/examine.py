@@ -9,20 +9,24 @@ from pagefence.files import CannotWrite, check_writable
 from pagefence.fleet import Fleet, FleetFacts, Limits, Request
 from pagefence.fleet.describe import describe
 from pagefence.fleet.facts import limits as borders
-from pagefence.probes import boundary, canary
+from pagefence.probes.boundary.judge import judge as judge_borders
+from pagefence.probes.boundary.shots import NAME as BOUNDARY
+from pagefence.probes.canary.judge import judge as judge_words
+from pagefence.probes.canary.shots import NAME as CANARY
 from pagefence.probes.evidence import Evidence, Kind, ProbeResult
 from pagefence.probes.gate import ActiveResults, Policy, gate, may_approve
 from pagefence.probes.gate.active import ask_active
 from pagefence.probes.gate.lock import LockState, read_lock, write_lock
-from pagefence.probes.plan import Plan, make_plan
-from pagefence.probes.run import Log, Outcome, Progress, execute
+from pagefence.probes.plan import make_plan
+from pagefence.probes.run import Log, Progress, execute
+from pagefence.probes.seen import Seen
 
-Judge = Callable[[Plan, list[Outcome], Limits], ProbeResult]
+Judge = Callable[[Seen], ProbeResult]
 
 # A probe that sends prompts takes part in the plan by its name and is judged by its function. The gate sends none of
 # them; what it asks with `--active` is asked before.
 GATE = "gate"
-JUDGES: Mapping[str, Judge] = {boundary.NAME: boundary.judge, canary.NAME: canary.judge}
+JUDGES: Mapping[str, Judge] = {BOUNDARY: judge_borders, CANARY: judge_words}
 PROBES = (GATE, *JUDGES)
 
 
@@ -59,7 +63,7 @@ class Examination:
             elif self.obstacle is not None:
                 found.append(_not_asked(name, self.obstacle))
             elif self.limits is not None and self.log.asked is not None:
-                found.append(JUDGES[name](self.log.asked, self.log.outcomes, self.limits))
+                found.append(JUDGES[name](Seen(self.log.asked, self.log.outcomes, self.limits, self.facts)))
             else:
                 found.append(ProbeResult(name, finished=False))
         return tuple(found)
@@ -142,7 +146,7 @@ async def _obstacle(fleet: Fleet, facts: FleetFacts, found: Limits | str, asking
         return f"the limits are unknown ({found})"
     if found.longest < 64:
         return f"the longest legal prompt is {found.longest} tokens, too short for a probe"
-    if canary.NAME in asking and not fleet.keys.two:
+    if CANARY in asking and not fleet.keys.two:
         return "the canary needs two tenants: set PAGEFENCE_KEY_A and PAGEFENCE_KEY_B to different keys"
     for tenant in ("a", "b"):
         answer = await fleet.complete(Request("Hello", 1), tenant, 30.0)

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from pagefence.fleet import Answer, Fleet, Request
-from pagefence.probes.plan import CANARY, Plan, Purpose, Shot, Wave
 from pagefence.probes.prompt import Counter as Count
 from pagefence.probes.prompt import Manner, Prompt, Ruler, fitted, lay_out, write
 from pagefence.probes.sentinel import Sentinel, recalled, repeated, scan
+from pagefence.probes.shot import Plan, Purpose, Shot, Wave
 
 _RETRIES = 4
 _LONGEST_WAIT_S = 10.0
@@ -182,7 +182,7 @@ async def _again(fleet: Fleet, ruler: Ruler, spare: Shot, lost: Outcome, log: Lo
 def _worth_repeating(plan: Plan, outcome: Outcome) -> bool:
     """An answer that lost its own words and shows nobody else's yet gets one more try, greedy."""
     shot, answer = outcome.shot, outcome.answer
-    if shot.probe != CANARY or shot.plants or not answer.answered or outcome.recalled:
+    if not shot.recalls or not answer.answered or outcome.recalled:
         return False
     return not any(s.proof for s in scan(answer.text, plan.sentinels, shot.sentinel))
 

@@ -6,21 +6,18 @@ before any body byte, streaming or not (I3). An over-length prompt that is answe
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from pagefence.fleet import Limits
+from pagefence.probes.boundary.shots import NAME
 from pagefence.probes.evidence import Check, Evidence, Kind, ProbeResult
-from pagefence.probes.plan import BOUNDARY, Plan
 from pagefence.probes.run import Outcome
-
-NAME = BOUNDARY
+from pagefence.probes.seen import Seen
 
 Finding = tuple[Kind, str, str | None, str | None]  # kind, what, rule, guard
 
 
-def judge(plan: Plan, outcomes: Iterable[Outcome], limits: Limits) -> ProbeResult:
+def judge(seen: Seen) -> ProbeResult:
     """One row per border and form; a finding where the answer was not the one that the rules ask for."""
-    mine = [o for o in outcomes if o.shot.probe == NAME]
+    mine, limits = seen.of(NAME), seen.limits
     checks: list[Check] = []
     evidence: list[Evidence] = []
     refused = 0
@@ -36,10 +33,9 @@ def judge(plan: Plan, outcomes: Iterable[Outcome], limits: Limits) -> ProbeResul
         evidence.append(
             Evidence(kind, NAME, "border", where, what, rule, guard, _remedy(kind, guard), details(outcome, limits))
         )
-    expected = sum(s.probe == NAME for s in plan.shots)
     if not mine:
         evidence.append(Evidence(Kind.INCONCLUSIVE, NAME, "border", "", "no border could be asked"))
-    return ProbeResult(NAME, tuple(checks), tuple(evidence), refused=refused, finished=len(mine) == expected)
+    return ProbeResult(NAME, tuple(checks), tuple(evidence), refused=refused, finished=seen.complete(NAME))
 
 
 def details(outcome: Outcome, limits: Limits) -> dict[str, object]:

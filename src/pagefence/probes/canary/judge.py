@@ -8,25 +8,26 @@ own words could not have shown anybody else's, so a clean result without it mean
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from pagefence.fleet import Limits
-from pagefence.probes.boundary import details, unanswered
+from pagefence.probes.boundary.judge import details, unanswered
+from pagefence.probes.canary.shots import NAME
 from pagefence.probes.evidence import Check, Evidence, Kind, ProbeResult
-from pagefence.probes.plan import CANARY, Plan, Purpose
 from pagefence.probes.run import Outcome
+from pagefence.probes.seen import Seen
 from pagefence.probes.sentinel import Sighting, coincidence, scan
+from pagefence.probes.shot import Plan, Purpose
 
-NAME = CANARY
 CONTROLS_NEEDED = 0.75
 SLIPS_IN_DOUBT = 3
 _CACHE_TOLERANCE = 32  # tokens that the nonce and a shared word may match by accident
 
 
-def judge(plan: Plan, outcomes: Iterable[Outcome], limits: Limits) -> ProbeResult:
+def judge(seen: Seen) -> ProbeResult:
     """Everything that was seen, tested for foreign words first, own words second."""
-    ran = list(outcomes)
-    mine = [o for o in ran if o.shot.probe == NAME]
+    plan, ran, limits = seen.plan, seen.outcomes, seen.limits
+    mine = seen.of(NAME)
     controls = [o for o in mine if o.shot.purpose is Purpose.CONTROL and o.answer.answered]
     readers = [o for o in mine if o.shot.reads]
     planted = [o for o in ran if o.shot.plants and _took(o)]
@@ -58,7 +59,7 @@ def judge(plan: Plan, outcomes: Iterable[Outcome], limits: Limits) -> ProbeResul
         refused=sum(o.answer.refused_as_too_long for o in readers),
         controls=(held + sum(o.recalled for o in legal), len(controls) + len(legal)),
         coincidence=coincidence(scanned, len(plan.shots)),
-        finished=len(mine) == sum(s.probe == NAME for s in plan.shots),
+        finished=seen.complete(NAME),
     )
 
 

@@ -1,0 +1,1 @@
+"""One tenant plants words, another reads: whose words are in the answers?"""

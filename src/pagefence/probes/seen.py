@@ -1,0 +1,27 @@
+"""What a probe judges: the plan, every answer to it, and what the fleet says about itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pagefence.fleet import FleetFacts, Limits
+from pagefence.probes.run import Outcome
+from pagefence.probes.shot import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """All outcomes of a run so far, of every probe: what one probe sends another may judge."""
+
+    plan: Plan
+    outcomes: Sequence[Outcome]
+    limits: Limits
+    facts: FleetFacts
+
+    def of(self, probe: str) -> list[Outcome]:
+        return [o for o in self.outcomes if o.shot.probe == probe]
+
+    def complete(self, probe: str) -> bool:
+        """Whether each shot of a probe has its outcome."""
+        return len(self.of(probe)) == sum(shot.probe == probe for shot in self.plan.shots)

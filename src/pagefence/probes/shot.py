@@ -1,0 +1,155 @@
+"""What a plan is made of: one request to send (a shot), requests that run together (a wave), all of them (a plan)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from pagefence.probes.prompt import ASKING, LIST, Manner
+from pagefence.probes.sentinel import Sentinel, draw
+
+PLAIN = Manner()
+ASKED = Manner(wording=ASKING)
+LISTED = Manner(layout=LIST)
+
+
+class Purpose(StrEnum):
+    CONTROL = "control"
+    OVER = "border over the limit"
+    WITHIN = "border within the limit"
+    PLANT = "planting"
+    READ_OVER = "reading over the limit"
+    READ = "reading"
+
+
+@dataclass(frozen=True, slots=True)
+class Shot:
+    """One request to send: how long, whose, with which words, in which form.
+
+    `spare`: other words for a second try. A small model slips over some words now and then; a fleet that answers from
+    other pages than the prompt's loses any words.
+    """
+
+    id: str
+    probe: str
+    purpose: Purpose
+    sentinel: Sentinel
+    nonce: str
+    tokens: int
+    max_tokens: int
+    manner: Manner = PLAIN
+    temperature: float = 0.0
+    stream: bool = False
+    seed: int = 0
+    spare: Sentinel | None = None
+
+    @property
+    def with_spare(self) -> Shot | None:
+        """The same length in other words, asked greedily; None when there are none."""
+        if self.spare is None:
+            return None
+        return replace(self, sentinel=self.spare, nonce=self.nonce[::-1], manner=PLAIN, temperature=0.0, spare=None)
+
+    @property
+    def tenant(self) -> str:
+        return self.sentinel.tenant
+
+    @property
+    def within(self) -> bool:
+        return self.purpose not in (Purpose.OVER, Purpose.READ_OVER)
+
+    @property
+    def plants(self) -> bool:
+        return self.purpose in (Purpose.WITHIN, Purpose.PLANT)
+
+    @property
+    def recalls(self) -> bool:
+        """Whether its answer should hold its own words, so that one without them gets a second try."""
+        return self.purpose in (Purpose.CONTROL, Purpose.READ, Purpose.READ_OVER)
+
+    @property
+    def reads(self) -> bool:
+        return self.purpose in (Purpose.READ, Purpose.READ_OVER)
+
+
+@dataclass(frozen=True, slots=True)
+class Wave:
+    """Shots whose order does not matter, run together as far as `room` tokens allow (0: one at a time).
+
+    `unproven`: only while the fleet answers over its limits and no answer has proven whose words it is made of.
+    """
+
+    title: str
+    shots: tuple[Shot, ...]
+    room: int
+    unproven: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`fresh`: the seed is new, so no prompt of this plan can be in anybody's cache."""
+
+    waves: tuple[Wave, ...]
+    fresh: bool = True
+
+    @property
+    def shots(self) -> tuple[Shot, ...]:
+        return tuple(shot for wave in self.waves for shot in wave.shots)
+
+    @property
+    def expected(self) -> tuple[Shot, ...]:
+        """What is asked of a fleet that keeps its limits."""
+        return tuple(shot for wave in self.waves if not wave.unproven for shot in wave.shots)
+
+    @property
+    def sentinels(self) -> tuple[Sentinel, ...]:
+        return tuple(words for shot in self.shots for words in (shot.sentinel, shot.spare) if words is not None)
+
+    @property
+    def prompt_tokens(self) -> int:
+        """The expected cost: what is over a limit is refused and costs nothing."""
+        return sum(s.tokens for s in self.expected if s.within)
+
+    @property
+    def new_tokens(self) -> int:
+        return sum(s.max_tokens for s in self.expected if s.within)
+
+
+class Maker:
+    """Hands out sentinels, nonces and ids in order."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(f"plan {seed}")
+        self.words: Iterator[tuple[str, ...]] = draw(seed)
+        self.count = 0
+
+    def shot(
+        self,
+        probe: str,
+        purpose: Purpose,
+        tenant: str,
+        tokens: int,
+        max_tokens: int,
+        manner: Manner = PLAIN,
+        heat: float = 0.0,
+        stream: bool = False,
+    ) -> Shot:
+        self.count += 1
+        kind = purpose.name.lower().replace("_", "-")
+        name = f"{probe}-{self.count:02d}-{kind}-{tokens}{'-stream' if stream else ''}"
+        return Shot(
+            id=name,
+            probe=probe,
+            purpose=purpose,
+            sentinel=Sentinel(name, tenant, next(self.words)),
+            nonce=f"{self.random.getrandbits(48):012x}",
+            tokens=tokens,
+            max_tokens=max_tokens,
+            manner=manner,
+            temperature=heat,
+            stream=stream,
+            seed=self.random.getrandbits(31),
+            spare=Sentinel(name, tenant, next(self.words)) if purpose is Purpose.READ else None,
+        )

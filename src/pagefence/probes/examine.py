@@ -9,6 +9,7 @@ from pagefence.files import CannotWrite, check_writable
 from pagefence.fleet import Fleet, FleetFacts, Limits, Request
 from pagefence.fleet.describe import describe
 from pagefence.fleet.facts import limits as borders
+from pagefence.probes.boundary.find import Found, find, hint_of, limits_of
 from pagefence.probes.boundary.judge import judge as judge_borders
 from pagefence.probes.boundary.shots import NAME as BOUNDARY
 from pagefence.probes.canary.judge import judge as judge_words
@@ -18,25 +19,31 @@ from pagefence.probes.gate import ActiveResults, Policy, gate, may_approve
 from pagefence.probes.gate.active import ask_active
 from pagefence.probes.gate.lock import LockState, read_lock, write_lock
 from pagefence.probes.plan import make_plan
-from pagefence.probes.run import Log, Progress, execute
+from pagefence.probes.run import Log, Progress, execute, patiently
 from pagefence.probes.seen import Seen
+from pagefence.probes.shot import Maker
 
 Judge = Callable[[Seen], ProbeResult]
 
 # A probe that sends prompts takes part in the plan by its name and is judged by its function. The gate sends none of
 # them; what it asks with `--active` is asked before.
 GATE = "gate"
+_SHORTEST = 64
+_SEARCH_LEAST, _SEARCH_PROMPTS = 16_000, 3  # for finding unknown limits: so many tokens, or so many longest prompts
 JUDGES: Mapping[str, Judge] = {BOUNDARY: judge_borders, CANARY: judge_words}
 PROBES = (GATE, *JUDGES)
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
+    """`budget`: prompt tokens that borders and canary may cost; None for the usual one."""
+
     probes: tuple[str, ...] = PROBES
     seed: int = 0
     declared_pd: bool = False
     fresh: bool = True
     policy: Policy = field(default_factory=Policy)
+    budget: int | None = None
 
 
 @dataclass(slots=True)
@@ -46,6 +53,7 @@ class Examination:
     config: Config
     facts: FleetFacts | None = None
     limits: Limits | None = None
+    found: Found | None = None
     log: Log = field(default_factory=Log)
     obstacle: str | None = None
     active: ActiveResults | None = None
@@ -63,7 +71,8 @@ class Examination:
             elif self.obstacle is not None:
                 found.append(_not_asked(name, self.obstacle))
             elif self.limits is not None and self.log.asked is not None:
-                found.append(JUDGES[name](Seen(self.log.asked, self.log.outcomes, self.limits, self.facts)))
+                said = self.found.sentence if self.found is not None else None
+                found.append(JUDGES[name](Seen(self.log.asked, self.log.outcomes, self.limits, self.facts, said)))
             else:
                 found.append(ProbeResult(name, finished=False))
         return tuple(found)
@@ -125,31 +134,61 @@ async def _prompts(
     asking = tuple(name for name in config.probes if name in JUDGES)
     if not asking:
         return
+    maker = Maker(config.seed)
+    examination.obstacle = await _obstacle(fleet, facts, asking)
+    if examination.obstacle is not None:
+        return
     found = borders(facts)
-    examination.obstacle = await _obstacle(fleet, facts, found, asking)
-    if examination.obstacle is not None or isinstance(found, str):
+    if isinstance(found, str):
+        found = await _by_asking(fleet, examination, facts, maker, found, progress, announce)
+    if not isinstance(found, str) and found.longest < _SHORTEST:
+        found = f"the longest legal prompt is {found.longest} tokens, too short for a probe"
+    if isinstance(found, str):
+        examination.obstacle = found
         return
     examination.limits = found
-    plan = make_plan(found, config.seed, asking, config.fresh)
+    before = examination.found.shots if examination.found is not None else ()
+    plan = make_plan(found, config.seed, asking, config.fresh, config.budget, maker, before, fleet.keys.two)
+    shares = ", ".join(f"{name} {plan.prompt_tokens_of(name):,}" for name in asking)
     announce(
-        f"plan: {len(plan.expected)} requests, about {plan.prompt_tokens:,} prompt tokens and "
+        f"plan: {len(plan.expected)} requests, about {plan.prompt_tokens:,} prompt tokens ({shares}) and "
         f"{plan.new_tokens:,} new ones (seed {config.seed}); longest legal prompt {found.longest:,}"
     )
     await execute(fleet, plan, examination.log, progress)
 
 
-async def _obstacle(fleet: Fleet, facts: FleetFacts, found: Limits | str, asking: tuple[str, ...]) -> str | None:
+async def _by_asking(
+    fleet: Fleet,
+    examination: Examination,
+    facts: FleetFacts,
+    maker: Maker,
+    unknown: str,
+    progress: Progress,
+    announce: Callable[[str], None],
+) -> Limits | str:
+    """The limits of a fleet that tells none, found by asking; or why they stay unknown."""
+    hint = hint_of(facts)
+    budget = examination.config.budget or max(_SEARCH_LEAST, _SEARCH_PROMPTS * (hint or 0))
+    announce(
+        f"the limits are unknown ({unknown}): asking for them, with at most {budget:,} prompt tokens "
+        f"(advertised: {f'{hint:,}' if hint is not None else 'nothing'})"
+    )
+    examination.found = await find(fleet, facts, maker, budget, examination.log, progress)
+    found = limits_of(examination.found, facts)
+    if isinstance(found, str):
+        return f"the limits are unknown ({unknown}), and asking did not find them: {found}"
+    announce(examination.found.sentence)
+    return found
+
+
+async def _obstacle(fleet: Fleet, facts: FleetFacts, asking: tuple[str, ...]) -> str | None:
     """Why prompts cannot be sent, if they cannot: found out before a hundred requests fail one by one."""
     if fleet.target.router is None:
         return "no router URL was given, so no client's request can be sent"
-    if isinstance(found, str):
-        return f"the limits are unknown ({found})"
-    if found.longest < 64:
-        return f"the longest legal prompt is {found.longest} tokens, too short for a probe"
     if CANARY in asking and not fleet.keys.two:
         return "the canary needs two tenants: set PAGEFENCE_KEY_A and PAGEFENCE_KEY_B to different keys"
-    for tenant in ("a", "b"):
-        answer = await fleet.complete(Request("Hello", 1), tenant, 30.0)
+    for tenant in ("a", "b") if fleet.keys.two else ("a",):
+        answer = await patiently(fleet, Request("Hello", 1), tenant, 30.0)
         if not answer.answered:
             said = answer.error.message if answer.error else (answer.problem or "no message")
             reasons = f" (not ready: {'; '.join(facts.reasons)})" if facts.ready is False and facts.reasons else ""

@@ -15,7 +15,7 @@ from pagefence.probes.sentinel import Sentinel, recalled, repeated, scan
 from pagefence.probes.shot import Plan, Purpose, Shot, Wave
 
 _RETRIES = 4
-_LONGEST_WAIT_S = 10.0
+_FIRST_PAUSE_S, _LONGEST_WAIT_S = 0.5, 10.0
 _REFUSAL_S = 60.0  # what is refused needs no compute, so it has a shorter deadline
 _PATIENCE = 3  # this many silent or saturated answers for one purpose, and the rest of its shots are not asked
 
@@ -80,7 +80,7 @@ Progress = Callable[[str, int, int], None]
 async def execute(fleet: Fleet, plan: Plan, log: Log, progress: Progress) -> None:
     """Run every wave; the next one begins when the last shot of this one has its answer."""
     log.plan = plan
-    first = plan.shots[0]
+    first = plan.waves[0].shots[0]
     ruler = await ruler_for(fleet, first.tenant, first.nonce, first.sentinel, first.manner)
     for wave in plan.waves:
         if wave.unproven and not _unproven(plan, log):
@@ -126,6 +126,18 @@ def _unproven(plan: Plan, log: Log) -> bool:
     return not any(s.proof for s in seen)
 
 
+async def ask_once(fleet: Fleet, ruler: Ruler, shot: Shot, log: Log) -> Outcome:
+    """One shot outside of any plan, not repeated whatever came. It is in the log as every other."""
+    prompt = await write(ruler, shot.nonce, shot.sentinel, shot.tokens, shot.manner)
+    if prompt is None:
+        answer = Answer(None, problem="not asked: the fleet counts no tokens for us (/tokenize)", stream=shot.stream)
+        return Outcome(shot, Prompt("", shot.tokens, False), answer, {})
+    request = Request(prompt.text, shot.max_tokens, shot.temperature, shot.seed, shot.stream)
+    outcome = Outcome(shot, prompt, await _ask(fleet, request, shot, log), request.body(fleet.model))
+    log.outcomes.append(outcome)
+    return outcome
+
+
 async def ruler_for(fleet: Fleet, tenant: str, nonce: str, sentinel: Sentinel, manner: Manner) -> Ruler:
     """The fleet's own tokenizer, or a fit to the usage of two short answers; those hold the nonce backwards."""
     count = _counter(fleet, tenant)
@@ -151,7 +163,7 @@ def _counter(fleet: Fleet, tenant: str) -> Count:
 
 async def _shoot(fleet: Fleet, plan: Plan, shot: Shot, prompt: Prompt, log: Log) -> Outcome:
     request = Request(prompt.text, shot.max_tokens, shot.temperature, shot.seed, shot.stream)
-    if log.lost[shot.purpose] >= _PATIENCE:
+    if _given_up(log, shot):
         answer = Answer(
             None, problem=f"not asked: {_PATIENCE} others ({shot.purpose}) had no answer", stream=shot.stream
         )
@@ -167,6 +179,13 @@ async def _shoot(fleet: Fleet, plan: Plan, shot: Shot, prompt: Prompt, log: Log)
         again = replace(again, ban=())
         second = await _ask(fleet, again, shot, log)
     return replace(outcome, answer=second, body=again.body(fleet.model), ban=ban, first=answer)
+
+
+def _given_up(log: Log, shot: Shot) -> bool:
+    """Whether others of its kind had no answer; prompts over the limit are one kind, whoever asks them."""
+    if shot.within:
+        return log.lost[shot.purpose] >= _PATIENCE
+    return log.lost[Purpose.OVER] + log.lost[Purpose.READ_OVER] >= _PATIENCE
 
 
 async def _again(fleet: Fleet, ruler: Ruler, spare: Shot, lost: Outcome, log: Log) -> Outcome:
@@ -205,18 +224,25 @@ async def _to_ban(fleet: Fleet, shot: Shot, text: str) -> tuple[int, ...]:
 
 
 async def _ask(fleet: Fleet, request: Request, shot: Shot, log: Log) -> Answer:
-    """Ask; where the fleet is saturated, wait as it says and ask again a few times."""
-    deadline = None if shot.within else _REFUSAL_S
-    for _ in range(_RETRIES):
-        answer = await fleet.complete(request, shot.tenant, deadline)
-        saturated = answer.status in (429, 503) and not answer.contained and answer.retry_after_s is not None
-        if not saturated:
-            log.spend(shot, answer)
-            return answer
-        await asyncio.sleep(min(_LONGEST_WAIT_S, max(0.1, answer.retry_after_s or 0.0)))
-    answer = await fleet.complete(request, shot.tenant, deadline)
+    answer = await patiently(fleet, request, shot.tenant, None if shot.within else _REFUSAL_S)
     log.spend(shot, answer)
     return answer
+
+
+async def patiently(fleet: Fleet, request: Request, tenant: str, deadline: float | None) -> Answer:
+    """Ask; where the fleet is saturated, wait as it says and ask again a few times.
+
+    A 429 without `Retry-After` is waited for with pauses of our own; a 503 without it may last, so it is not.
+    """
+    pause = _FIRST_PAUSE_S
+    for _ in range(_RETRIES):
+        answer = await fleet.complete(request, tenant, deadline)
+        saturated = answer.status in (429, 503) and not answer.contained
+        if not saturated or (answer.status == 503 and answer.retry_after_s is None):
+            return answer
+        await asyncio.sleep(min(_LONGEST_WAIT_S, max(0.1, answer.retry_after_s or pause)))
+        pause *= 2
+    return await fleet.complete(request, tenant, deadline)
 
 
 class _Room:

@@ -16,6 +16,8 @@ LISTED = Manner(layout=LIST)
 
 
 class Purpose(StrEnum):
+    SEARCH = "finding the limit"
+    ALIVE = "sign of life"
     CONTROL = "control"
     OVER = "border over the limit"
     WITHIN = "border within the limit"
@@ -89,14 +91,17 @@ class Wave:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`fresh`: the seed is new, so no prompt of this plan can be in anybody's cache."""
+    """`fresh`: the seed is new, so no prompt of this plan can be in anybody's cache. `before`: what was asked to find
+    the limits that this plan is made for."""
 
     waves: tuple[Wave, ...]
     fresh: bool = True
+    before: tuple[Shot, ...] = ()
 
     @property
     def shots(self) -> tuple[Shot, ...]:
-        return tuple(shot for wave in self.waves for shot in wave.shots)
+        """All of them, those that found the limits first."""
+        return (*self.before, *(shot for wave in self.waves for shot in wave.shots))
 
     @property
     def expected(self) -> tuple[Shot, ...]:
@@ -111,6 +116,10 @@ class Plan:
     def prompt_tokens(self) -> int:
         """The expected cost: what is over a limit is refused and costs nothing."""
         return sum(s.tokens for s in self.expected if s.within)
+
+    def prompt_tokens_of(self, probe: str) -> int:
+        """The share of one probe in `prompt_tokens`."""
+        return sum(s.tokens for s in self.expected if s.within and s.probe == probe)
 
     @property
     def new_tokens(self) -> int:

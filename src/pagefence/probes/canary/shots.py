@@ -21,22 +21,25 @@ def controls(maker: Maker, limits: Limits) -> tuple[Shot, ...]:
     )
 
 
-def plants(maker: Maker, limits: Limits, planted: int) -> tuple[Shot, ...]:
+def plants(maker: Maker, limits: Limits, planted: int, budget: int) -> tuple[Shot, ...]:
     """Enough of the longest prompts that every page of the largest decode pool is touched, within the budget."""
     shots: list[Shot] = []
     while planted < limits.cover and len(shots) < _MOST_PLANTS:
         tokens = max(40, min(limits.longest, max(limits.cover - planted, limits.longest // 2)))
+        budget -= tokens
+        if budget < 0 and planted:
+            break
         layout = (PLAIN, LISTED)[maker.count % 2]
         shots.append(maker.shot(NAME, Purpose.PLANT, "a", tokens, limits.room(tokens, 2), layout))
         planted += tokens
     return tuple(shots)
 
 
-def readers(maker: Maker, limits: Limits) -> list[Wave]:
+def readers(maker: Maker, limits: Limits, budget: int) -> list[Wave]:
     """All of tenant B's. Where the fleet answers over its limits, planting and reading are repeated."""
     waves = [Wave("tenant B reads over the limits", _over(maker, limits), 0)]
     for _ in range(_ROUNDS):
-        again = plants(maker, limits, limits.cover - 1)
+        again = plants(maker, limits, limits.cover - 1, limits.longest)
         waves.append(Wave("it answers over its limits: plant again", again, 0, True))
         waves.append(Wave("it answers over its limits: read again", _again(maker, limits), 0, True))
     waves.append(Wave("tenant B reads within the limits", _within(maker, limits), limits.pool))

@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from pagefence.fleet import Limits
 from pagefence.probes.boundary.classify import Finding, finding, form, unanswered
 from pagefence.probes.boundary.shots import NAME
+from pagefence.probes.details import details
 from pagefence.probes.evidence import Check, Evidence, Kind, ProbeResult
+from pagefence.probes.fresh import cache_hits
 from pagefence.probes.run import Outcome
 from pagefence.probes.seen import Seen
 from pagefence.probes.shot import Purpose
@@ -47,24 +49,9 @@ def judge(seen: Seen) -> ProbeResult:
                 details(outcome, limits) | ({} if fits else {"form": str(form(outcome))}),
             )
         )
+    evidence += cache_hits(NAME, mine, limits) if seen.plan.fresh else []
     evidence += _left_out(borders, limits) if seen.complete(NAME) else []
     return ProbeResult(NAME, tuple(checks), tuple(evidence), refused=refused, finished=seen.complete(NAME))
-
-
-def details(outcome: Outcome, limits: Limits) -> dict[str, object]:
-    """The facts of one answer that a report gives for it."""
-    answer = outcome.answer
-    return {
-        "request": outcome.shot.id,
-        "prompt_tokens_sent": outcome.prompt.tokens,
-        "prompt_tokens_reported": answer.prompt_tokens,
-        "status": answer.status,
-        "stream": outcome.shot.stream,
-        "limit": limits.longest,
-        "smallest_pool": None if limits.asked else limits.pool,
-        "error": answer.error.message if answer.error else None,
-        "seconds": round(answer.total_s, 3),
-    }
 
 
 def _alive(seen: Seen) -> bool:

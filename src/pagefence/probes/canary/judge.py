@@ -11,8 +11,10 @@ import re
 from collections.abc import Sequence
 
 from pagefence.fleet import Limits
-from pagefence.probes.boundary.judge import details, unanswered
+from pagefence.probes.boundary.classify import unanswered
 from pagefence.probes.canary.shots import NAME
+from pagefence.probes.fresh import cache_hits
+from pagefence.probes.details import details
 from pagefence.probes.evidence import Check, Evidence, Kind, ProbeResult
 from pagefence.probes.run import Outcome
 from pagefence.probes.seen import Seen
@@ -21,7 +23,6 @@ from pagefence.probes.shot import Plan, Purpose
 
 CONTROLS_NEEDED = 0.75
 SLIPS_IN_DOUBT = 3
-_CACHE_TOLERANCE = 32  # tokens that the nonce and a shared word may match by accident
 
 
 def judge(seen: Seen) -> ProbeResult:
@@ -40,7 +41,7 @@ def judge(seen: Seen) -> ProbeResult:
         evidence += _integrity(outcome, limits, usable)
     evidence += _slips(readers)
     evidence += _grouped([o for o in mine if not o.answer.answered], limits)
-    evidence += _cache_hits(mine, limits) if plan.fresh else []
+    evidence += cache_hits(NAME, mine, limits) if plan.fresh else []
     if not usable:
         what = (
             f"positive control {held}/{len(controls)}: this fleet does not give back its own words, so nothing is shown"
@@ -56,7 +57,7 @@ def judge(seen: Seen) -> ProbeResult:
         checks=_rows(readers, leaking, controls, planted),
         evidence=tuple(evidence),
         shown=len(shown),
-        refused=sum(o.answer.refused_as_too_long for o in readers),
+        refused=sum(_refused(o) for o in readers),
         controls=(held + sum(o.recalled for o in legal), len(controls) + len(legal)),
         coincidence=coincidence(scanned, len(plan.shots)),
         finished=seen.complete(NAME),
@@ -165,7 +166,7 @@ def _grouped(outcomes: Sequence[Outcome], limits: Limits) -> list[Evidence]:
     """What was no answer, merged by reason; a rightful refusal is none of it."""
     groups: dict[tuple[Kind, str], tuple[Evidence, list[str]]] = {}
     for outcome in outcomes:
-        if outcome.answer.refused_as_too_long and not outcome.shot.within:
+        if _refused(outcome) and not outcome.shot.within:
             continue
         kind, what, rule, guard = unanswered(outcome) or _odd(outcome)
         key = (kind, f"{rule} {guard} {outcome.answer.status} {re.sub(r'[0-9]+', '#', what)[:60]}")
@@ -178,6 +179,12 @@ def _grouped(outcomes: Sequence[Outcome], limits: Limits) -> list[Evidence]:
     ]
 
 
+def _refused(outcome: Outcome) -> bool:
+    """In either form: an error inside a begun stream is the boundary's finding, and no answer that could have shown
+    anything."""
+    return outcome.answer.refused_as_too_long or outcome.answer.refused_in_stream
+
+
 def _odd(outcome: Outcome) -> tuple[Kind, str, str | None, str | None]:
     answer = outcome.answer
     said = answer.error.message[:160] if answer.error else "no message"
@@ -188,19 +195,6 @@ def _odd(outcome: Outcome) -> tuple[Kind, str, str | None, str | None]:
     if answer.begun:
         return Kind.INCONCLUSIVE, f"the answer broke off: {said}", "I5", None
     return Kind.INCONCLUSIVE, f"no answer: HTTP {answer.status}, {said}", None, None
-
-
-def _cache_hits(outcomes: Sequence[Outcome], limits: Limits) -> list[Evidence]:
-    """Every prompt begins with a fresh nonce: pages of it cannot have been computed before."""
-    found = []
-    for outcome in outcomes:
-        cached = outcome.answers[0].cached_tokens or 0
-        if cached > _CACHE_TOLERANCE:
-            what = f"{cached} tokens of a prompt that begins with a fresh nonce came from a cache"
-            found.append(
-                Evidence(Kind.FAIL, NAME, "cache", outcome.shot.id, what, "I7", details=details(outcome, limits))
-            )
-    return found
 
 
 def _rows(
@@ -216,10 +210,12 @@ def _rows(
     for name, group in (("over the limits", over), ("within the limits", legal)):
         answered = [o for o in group if any(a.answered for a in o.answers)]
         refused = [o for o in group if o.answer.refused_as_too_long]
+        in_stream = sum(o.answer.refused_in_stream for o in group)
         contained = [o for o in group if o.answer.contained]
         foreign = sum(o.shot.id in leaking for o in group)
         again = sum(o.first is not None for o in answered)
         text = f"{len(group)} readers, {len(refused)} refused, {len(answered)} answered"
+        text += f", {in_stream} refused inside a stream" if in_stream else ""
         text += f", {len(contained)} stopped by a guard" if contained else ""
         if answered:
             text += f": own recall {sum(o.recalled for o in answered)}/{len(answered)}, foreign words in {foreign}"
@@ -236,5 +232,5 @@ def _grade(group: Sequence[Outcome], answered: Sequence[Outcome], foreign: int) 
         return Kind.CORRUPT
     if any(o.answer.contained for o in group):
         return Kind.FAIL
-    well = all(o.answer.answered or (o.answer.refused_as_too_long and not o.shot.within) for o in group)
+    well = all(o.answer.answered or (_refused(o) and not o.shot.within) for o in group)
     return None if well else Kind.INCONCLUSIVE

@@ -22,6 +22,7 @@ from pagefence.probes.plan import make_plan
 from pagefence.probes.run import Log, Progress, execute, patiently
 from pagefence.probes.seen import Seen
 from pagefence.probes.shot import Maker
+from pagefence.probes.words import words_for
 
 Judge = Callable[[Seen], ProbeResult]
 
@@ -134,10 +135,10 @@ async def _prompts(
     asking = tuple(name for name in config.probes if name in JUDGES)
     if not asking:
         return
-    maker = Maker(config.seed)
     examination.obstacle = await _obstacle(fleet, facts, asking)
     if examination.obstacle is not None:
         return
+    maker = Maker(config.seed, await words_for(fleet))
     found = borders(facts)
     if isinstance(found, str):
         found = await _by_asking(fleet, examination, facts, maker, found, progress, announce)

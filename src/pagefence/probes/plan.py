@@ -59,7 +59,7 @@ def make_plan(
     waves.append(Wave("longest legal prompts (tenant A plants)", longest, limits.cover))
     if canaries:
         waves += canary.readers(maker, limits, left - _cost(waves))
-    return Plan(tuple(wave for wave in waves if wave.shots), fresh, before)
+    return Plan(tuple(wave for wave in waves if wave.shots), fresh, before, maker.drawn_from)
 
 
 def _cost(waves: list[Wave]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pagefence.fleet import Answer, Fleet, Request
@@ -14,10 +14,11 @@ from pagefence.probes.prompt import Manner, Prompt, Ruler, fitted, lay_out, writ
 from pagefence.probes.sentinel import Sentinel, recalled, repeated, scan
 from pagefence.probes.shot import Plan, Purpose, Shot, Wave
 
+RECALL_NEEDED = 0.75  # of the controls in one manner
 _RETRIES = 4
 _FIRST_PAUSE_S, _LONGEST_WAIT_S = 0.5, 10.0
-_REFUSAL_S = 60.0  # what is refused needs no compute, so it has a shorter deadline
-_PATIENCE = 3  # this many silent or saturated answers for one purpose, and the rest of its shots are not asked
+_REFUSAL_S = 60.0  # what is refused needs no compute, so it has a shorter deadline, until something over is answered
+_PATIENCE = 3  # so many silent or saturated answers in a row for one purpose, and the rest of its shots are not asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,8 @@ class Log:
     complete: bool = False
     skipped: set[str] = field(default_factory=set)
     lost: Counter[Purpose] = field(default_factory=Counter)
+    answers_over: bool = False
+    instead: Mapping[Manner, Manner] = field(default_factory=dict)
 
     @property
     def asked(self) -> Plan | None:
@@ -70,6 +73,9 @@ class Log:
         self.requests += 1
         if answer.status is None or (answer.status in (429, 503) and not answer.contained):
             self.lost[shot.purpose] += 1
+        else:
+            self.lost[shot.purpose] = 0
+            self.answers_over |= answer.answered and not shot.within
         self.prompt_tokens += answer.prompt_tokens or 0
         self.new_tokens += answer.completion_tokens or 0
 
@@ -88,6 +94,8 @@ async def execute(fleet: Fleet, plan: Plan, log: Log, progress: Progress) -> Non
             continue
         progress(wave.title, len(log.outcomes), _total(plan, log))
         await _wave(fleet, plan, wave, log, progress, ruler)
+        if any(shot.purpose is Purpose.CONTROL for shot in wave.shots):
+            log.instead = settled([o for o in log.outcomes if o.shot.purpose is Purpose.CONTROL])
     log.complete = True
 
 
@@ -95,6 +103,7 @@ async def _wave(fleet: Fleet, plan: Plan, wave: Wave, log: Log, progress: Progre
     room = _Room(wave.room)
 
     async def one(shot: Shot) -> None:
+        shot = replace(shot, manner=log.instead.get(shot.manner, shot.manner))
         prompt = await write(ruler, shot.nonce, shot.sentinel, shot.tokens, shot.manner)
         if prompt is None:
             answer = Answer(None, problem="the fleet no longer counts tokens for us (/tokenize)", stream=shot.stream)
@@ -111,6 +120,21 @@ async def _wave(fleet: Fleet, plan: Plan, wave: Wave, log: Log, progress: Progre
     async with asyncio.TaskGroup() as group:
         for shot in wave.shots:
             group.create_task(one(shot))
+
+
+def settled(controls: Sequence[Outcome]) -> dict[Manner, Manner]:
+    """What to use instead of each manner in which this model gave nothing back: the one that it copied best.
+
+    Empty when all are good enough, and when none is: then there is nothing to choose.
+    """
+    held: dict[Manner, list[bool]] = {}
+    for outcome in controls:
+        held.setdefault(outcome.shot.manner, []).append(outcome.answer.answered and outcome.recalled)
+    rate = {manner: sum(mine) / len(mine) for manner, mine in held.items()}
+    best = max(rate, key=lambda manner: rate[manner], default=None)
+    if best is None or rate[best] < RECALL_NEEDED:
+        return {}
+    return {manner: best for manner, good in rate.items() if good < RECALL_NEEDED}
 
 
 def _total(plan: Plan, log: Log) -> int:
@@ -224,7 +248,8 @@ async def _to_ban(fleet: Fleet, shot: Shot, text: str) -> tuple[int, ...]:
 
 
 async def _ask(fleet: Fleet, request: Request, shot: Shot, log: Log) -> Answer:
-    answer = await patiently(fleet, request, shot.tenant, None if shot.within else _REFUSAL_S)
+    free = not shot.within and not log.answers_over
+    answer = await patiently(fleet, request, shot.tenant, _REFUSAL_S if free else None)
     log.spend(shot, answer)
     return answer
 

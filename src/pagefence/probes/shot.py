@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from pagefence.probes.prompt import ASKING, LIST, Manner
 from pagefence.probes.sentinel import Sentinel, draw
+from pagefence.probes.wordlist import WORDS
 
 PLAIN = Manner()
 ASKED = Manner(wording=ASKING)
 LISTED = Manner(layout=LIST)
+LIST_ASKED = Manner(LIST, ASKING)
 
 
 class Purpose(StrEnum):
@@ -52,7 +54,8 @@ class Shot:
         """The same length in other words, asked greedily; None when there are none."""
         if self.spare is None:
             return None
-        return replace(self, sentinel=self.spare, nonce=self.nonce[::-1], manner=PLAIN, temperature=0.0, spare=None)
+        manner = Manner(self.manner.layout)
+        return replace(self, sentinel=self.spare, nonce=self.nonce[::-1], manner=manner, temperature=0.0, spare=None)
 
     @property
     def tenant(self) -> str:
@@ -92,11 +95,12 @@ class Wave:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """`fresh`: the seed is new, so no prompt of this plan can be in anybody's cache. `before`: what was asked to find
-    the limits that this plan is made for."""
+    the limits that this plan is made for. `words`: out of how many the sentinels are drawn."""
 
     waves: tuple[Wave, ...]
     fresh: bool = True
     before: tuple[Shot, ...] = ()
+    words: int = len(WORDS)
 
     @property
     def shots(self) -> tuple[Shot, ...]:
@@ -129,9 +133,10 @@ class Plan:
 class Maker:
     """Hands out sentinels, nonces and ids in order."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, words: Sequence[str] = WORDS) -> None:
         self.random = random.Random(f"plan {seed}")
-        self.words: Iterator[tuple[str, ...]] = draw(seed)
+        self.drawn_from = len(words)
+        self.words: Iterator[tuple[str, ...]] = draw(seed, words)
         self.count = 0
 
     def shot(

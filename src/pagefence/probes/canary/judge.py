@@ -16,12 +16,12 @@ from pagefence.probes.canary.shots import NAME
 from pagefence.probes.fresh import cache_hits
 from pagefence.probes.details import details
 from pagefence.probes.evidence import Check, Evidence, Kind, ProbeResult
-from pagefence.probes.run import Outcome
+from pagefence.probes.prompt import Manner
+from pagefence.probes.run import RECALL_NEEDED, Outcome, settled
 from pagefence.probes.seen import Seen
 from pagefence.probes.sentinel import Sighting, coincidence, scan
 from pagefence.probes.shot import Plan, Purpose
 
-CONTROLS_NEEDED = 0.75
 SLIPS_IN_DOUBT = 3
 
 
@@ -32,8 +32,10 @@ def judge(seen: Seen) -> ProbeResult:
     controls = [o for o in mine if o.shot.purpose is Purpose.CONTROL and o.answer.answered]
     readers = [o for o in mine if o.shot.reads]
     planted = [o for o in ran if o.shot.plants and _took(o)]
-    held = sum(o.recalled for o in controls)
-    usable = bool(controls) and held >= CONTROLS_NEEDED * len(controls)
+    left_out = settled(controls)
+    used = [o for o in controls if o.shot.manner not in left_out]
+    held = sum(o.recalled for o in used)
+    usable = bool(used) and held >= RECALL_NEEDED * len(used)
 
     evidence = [e for o in ran for e in _leaks(plan, o, limits, ran)]
     leaking = {str(e.details["request"]) for e in evidence}
@@ -44,7 +46,7 @@ def judge(seen: Seen) -> ProbeResult:
     evidence += cache_hits(NAME, mine, limits) if plan.fresh else []
     if not usable:
         what = (
-            f"positive control {held}/{len(controls)}: this fleet does not give back its own words, so nothing is shown"
+            f"positive control {held}/{len(used)}: this fleet does not give back its own words, so nothing is shown"
         )
         evidence.append(_doubt(what, "Use a model and a wording that repeat their prompt."))
     if not planted:
@@ -58,8 +60,8 @@ def judge(seen: Seen) -> ProbeResult:
         evidence=tuple(evidence),
         shown=len(shown),
         refused=sum(_refused(o) for o in readers),
-        controls=(held + sum(o.recalled for o in legal), len(controls) + len(legal)),
-        coincidence=coincidence(scanned, len(plan.shots)),
+        controls=(held + sum(o.recalled for o in legal), len(used) + len(legal)),
+        coincidence=coincidence(scanned, len(plan.sentinels), plan.words),
         finished=seen.complete(NAME),
     )
 
@@ -202,10 +204,9 @@ def _rows(
 ) -> tuple[Check, ...]:
     over = [o for o in readers if o.shot.purpose is Purpose.READ_OVER]
     legal = [o for o in readers if o.shot.purpose is Purpose.READ]
-    held = sum(o.recalled for o in controls)
     rows = [
         Check("planted", "tenant A", f"{len(planted)} prompts, {sum(o.prompt.tokens for o in planted):,} tokens"),
-        Check("controls", "before planting", f"own recall {held}/{len(controls)}"),
+        *_calibration(controls),
     ]
     for name, group in (("over the limits", over), ("within the limits", legal)):
         answered = [o for o in group if any(a.answered for a in o.answers)]
@@ -222,6 +223,20 @@ def _rows(
         text += f", {again} asked twice" if again else ""
         rows.append(Check("readers", name, text, _grade(group, answered, foreign)))
     return tuple(rows)
+
+
+def _calibration(controls: Sequence[Outcome]) -> list[Check]:
+    """Own recall before planting, and which manners were left out because this model does not copy in them."""
+    left_out = settled(controls)
+    by_manner: dict[Manner, list[Outcome]] = {}
+    for outcome in controls:
+        by_manner.setdefault(outcome.shot.manner, []).append(outcome)
+    said = []
+    for manner, mine in by_manner.items():
+        name = f"{manner.layout} {manner.wording} {sum(o.recalled for o in mine)}/{len(mine)}"
+        said.append(f"{name} (not used)" if manner in left_out else name)
+    held = sum(o.recalled for o in controls)
+    return [Check("controls", "before planting", f"own recall {held}/{len(controls)}: {', '.join(said)}")]
 
 
 def _grade(group: Sequence[Outcome], answered: Sequence[Outcome], foreign: int) -> Kind | None:

@@ -79,6 +79,13 @@ class Prompts:
         None
     )
     yes: _Yes = False
+    budget: Annotated[
+        int | None,
+        typer.Option(
+            "--budget", min=1, metavar="N", help="Prompt tokens for boundary and canary. Default: 8 x the limit."
+        ),
+    ] = None
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Read the figures, show the plan, send no prompt.")] = False
 
 
 class Reports:
@@ -197,6 +204,20 @@ def canary(**given: Any) -> None:
     Example: PAGEFENCE_KEY_A=... PAGEFENCE_KEY_B=... pagefence canary http://router:8000 --yes
     """
     _go("canary", ("canary",), given)
+
+
+@app.command()
+@takes(Where, Prompts, Reports, Embedded, Keep)
+def boundary(**given: Any) -> None:
+    """Ask at every limit and just over it; a fleet that does not tell its limits is asked for them first.
+
+    Examples:
+
+    pagefence boundary http://127.0.0.1:8080 --yes
+
+    pagefence boundary https://router.example --dry-run        what would be sent, and what it would cost
+    """
+    _go("boundary", ("boundary",), given)
 
 
 app.command()(serve)

@@ -56,7 +56,7 @@ class Toy:
     def __post_init__(self) -> None:
         self.free = list(range(self.decode_pool // PAGE))
         self.memory = [[""] * PAGE for _ in self.free]
-        self.kept = ""
+        self.kept: dict[int, str] = {}
         self.hung = False
 
     @property
@@ -83,9 +83,8 @@ class Toy:
             return " ".join(f"{length % 7}{word}" for word in "colourless green ideas sleep".split()), length
         if self.bug == "canned":
             return "Thank you for your question. I am happy to help you with that today.", length
-        if self.bug == "first-answer":
-            self.kept = self.kept or copy(tokens, new)
-            return self.kept, length
+        if self.bug == "answer-cache":
+            return self.kept.setdefault(length, copy(tokens, new)), length
         if self.slips & set(tokens):
             return "lorem ipsum dolor sit amet consectetur adipiscing elit sed do eiusmod tempor", length
         if self.bug == "forgets" or (self.bug == "forgets-long" and length > 200):
@@ -192,7 +191,8 @@ def application(toy: Toy) -> Starlette:
             return StreamingResponse(_late(length, toy), media_type="text/event-stream")
         if over and toy.bug == "bad-error":
             return error(500, "assertion failed")
-        if over and (length + new > toy.context or toy.bug not in ("stub", "accepts")):
+        cuts = toy.bug in ("truncates", "drops-old")
+        if over and not cuts and (length + new > toy.context or toy.bug not in ("stub", "accepts")):
             said = f"This model's maximum context length is {toy.context} tokens. Your prompt resulted in {length} tokens."
             if toy.bug == "mute":
                 said = "the input is too long"

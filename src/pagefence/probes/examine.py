@@ -21,7 +21,7 @@ from pagefence.probes.gate.lock import LockState, read_lock, write_lock
 from pagefence.probes.plan import make_plan
 from pagefence.probes.run import Log, Progress, execute, patiently
 from pagefence.probes.seen import Seen
-from pagefence.probes.shot import Maker
+from pagefence.probes.shot import Maker, Plan
 from pagefence.probes.words import words_for
 
 Judge = Callable[[Seen], ProbeResult]
@@ -37,7 +37,7 @@ PROBES = (GATE, *JUDGES)
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """`budget`: prompt tokens that borders and canary may cost; None for the usual one."""
+    """`budget`: prompt tokens that borders and canary may cost; None for the usual one. `dry_run`: plan, send nothing."""
 
     probes: tuple[str, ...] = PROBES
     seed: int = 0
@@ -45,6 +45,7 @@ class Config:
     fresh: bool = True
     policy: Policy = field(default_factory=Policy)
     budget: int | None = None
+    dry_run: bool = False
 
 
 @dataclass(slots=True)
@@ -135,6 +136,9 @@ async def _prompts(
     asking = tuple(name for name in config.probes if name in JUDGES)
     if not asking:
         return
+    if config.dry_run:
+        examination.obstacle = _dry_run(config, facts, asking, fleet.keys.two, announce)
+        return
     examination.obstacle = await _obstacle(fleet, facts, asking)
     if examination.obstacle is not None:
         return
@@ -150,12 +154,32 @@ async def _prompts(
     examination.limits = found
     before = examination.found.shots if examination.found is not None else ()
     plan = make_plan(found, config.seed, asking, config.fresh, config.budget, maker, before, fleet.keys.two)
-    shares = ", ".join(f"{name} {plan.prompt_tokens_of(name):,}" for name in asking)
-    announce(
-        f"plan: {len(plan.expected)} requests, about {plan.prompt_tokens:,} prompt tokens ({shares}) and "
-        f"{plan.new_tokens:,} new ones (seed {config.seed}); longest legal prompt {found.longest:,}"
-    )
+    announce(_cost_of(plan, config, found, asking))
     await execute(fleet, plan, examination.log, progress)
+
+
+def _cost_of(plan: Plan, config: Config, limits: Limits, asking: tuple[str, ...]) -> str:
+    shares = ", ".join(f"{name} {plan.prompt_tokens_of(name):,}" for name in asking)
+    return (
+        f"plan: {len(plan.expected)} requests, about {plan.prompt_tokens:,} prompt tokens ({shares}) and "
+        f"{plan.new_tokens:,} new ones (seed {config.seed}); longest legal prompt {limits.longest:,}"
+    )
+
+
+def _dry_run(
+    config: Config, facts: FleetFacts, asking: tuple[str, ...], two: bool, announce: Callable[[str], None]
+) -> str:
+    """Show what would be sent, wave by wave. What it returns keeps the run from being clean."""
+    found = borders(facts)
+    if isinstance(found, str):
+        return f"a dry run sends nothing, and the limits are unknown ({found}), so there is no plan to show"
+    plan = make_plan(found, config.seed, asking, config.fresh, config.budget, two=two)
+    announce(_cost_of(plan, config, found, asking))
+    for wave in plan.waves:
+        lengths = sorted({shot.tokens for shot in wave.shots})
+        only = " (only where it answers over its limits)" if wave.unproven else ""
+        announce(f"  {wave.title}: {len(wave.shots)} of {', '.join(f'{n:,}' for n in lengths)} tokens{only}")
+    return "a dry run sends nothing"
 
 
 async def _by_asking(

@@ -77,7 +77,7 @@ def finding(outcome: Outcome, limits: Limits, alive: bool) -> Finding | None:
 
     `alive`: the same tenant was answered before and after.
     """
-    answer, sent = outcome.answer, outcome.prompt
+    answer = outcome.answer
     said = answer.error.message[:160] if answer.error else (answer.problem or "no message")
     match form(outcome):
         case Form.REFUSED:
@@ -93,10 +93,7 @@ def finding(outcome: Outcome, limits: Limits, alive: bool) -> Finding | None:
             what = f"{len(answer.text)} characters of an answer came with HTTP 200 before the error: {said}"
             return Kind.FAIL, what, "I3", None
         case Form.TRUNCATED:
-            about = "" if sent.counted else "about "
-            what = f"truncated silently: {about}{sent.tokens:,} prompt tokens were sent, HTTP 200 came for the last or "
-            what += f"first {answer.prompt_tokens:,} of them, and no error"
-            return Kind.CORRUPT, what, "I4", None
+            return truncated(outcome)
         case Form.IN_FULL:
             return _answered(outcome, limits)
         case Form.SILENT | Form.CLOSED as silence:
@@ -105,6 +102,14 @@ def finding(outcome: Outcome, limits: Limits, alive: bool) -> Finding | None:
             what = f"refused with HTTP {answer.status} instead of the original error about the length: {said}"
             return Kind.FAIL, what, "I3", None
     return unanswered(outcome)
+
+
+def truncated(outcome: Outcome) -> Finding:
+    """Fewer prompt tokens answered than sent, and no word about it: on either side of a limit it is the same."""
+    about = "" if outcome.prompt.counted else "about "
+    what = f"truncated silently: sent {about}{outcome.prompt.tokens:,} prompt tokens, the answer was made from "
+    what += f"{outcome.answer.prompt_tokens:,}, with HTTP 200 and no error"
+    return Kind.CORRUPT, what, "I4", None
 
 
 def unanswered(outcome: Outcome) -> Finding | None:

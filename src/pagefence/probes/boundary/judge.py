@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pagefence.fleet import Limits
-from pagefence.probes.boundary.classify import Finding, finding, form, unanswered
+from pagefence.probes.boundary.classify import Finding, finding, form, truncated, unanswered
 from pagefence.probes.boundary.shots import NAME
 from pagefence.probes.details import details
 from pagefence.probes.evidence import Check, Evidence, Kind, ProbeResult
@@ -46,7 +46,7 @@ def judge(seen: Seen) -> ProbeResult:
                 rule,
                 guard,
                 _remedy(kind, guard),
-                details(outcome, limits) | ({} if fits else {"form": str(form(outcome))}),
+                details(outcome, limits) | {"form": str(form(outcome))},
             )
         )
     evidence += cache_hits(NAME, mine, limits) if seen.plan.fresh else []
@@ -104,6 +104,8 @@ def _within(outcome: Outcome) -> Finding | None:
     if answer.prompt_tokens is None:
         return Kind.INCONCLUSIVE, "the answer tells no prompt tokens", "I4", None
     if outcome.prompt.counted and answer.prompt_tokens != outcome.prompt.tokens:
+        if answer.prompt_tokens < outcome.prompt.tokens:
+            return truncated(outcome)
         what = f"sent {outcome.prompt.tokens:,} prompt tokens, the answer was made from {answer.prompt_tokens:,}"
         return Kind.CORRUPT, what, "I4", None
     if not answer.completion_tokens and not answer.text:

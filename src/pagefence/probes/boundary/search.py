@@ -9,6 +9,7 @@ eggs: an acceptance is an egg that breaks. With no figure at all it doubles upwa
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 from math import comb
 
 _FIRST = 256
@@ -87,6 +88,7 @@ def closing(accepted: int, refused: int, acceptances: int) -> int | None:
     return refused - 1 - min(gap - 1, distinguished(questions - 1, acceptances - 1))
 
 
+@cache
 def distinguished(questions: int, acceptances: int) -> int:
     """How many lengths can be told apart with so many questions, of which so many may be accepted."""
     return sum(comb(questions, i) for i in range(1, min(questions, acceptances) + 1))

@@ -42,7 +42,9 @@ def test_an_error_that_names_the_limit_leads_to_it(told: int, less: int, times: 
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 100_000), st.integers(64, 100_000), st.integers(0, 400_000))
-def test_it_never_spends_more_than_its_budget_and_never_holds_a_wrong_border(limit: int, hint: int, budget: int) -> None:
+def test_it_never_spends_more_than_its_budget_and_never_holds_a_wrong_border(
+    limit: int, hint: int, budget: int
+) -> None:
     search = searched(limit, hint, budget)
     assert search.spent <= budget or search.accepted == hint + 1  # a length over the advertised one should be refused
     assert search.accepted <= limit
@@ -78,15 +80,15 @@ def test_one_acceptance_goes_down_one_by_one_and_many_halve() -> None:
     ("body", "limit", "length"),
     [
         pytest.param(
-            '{"error":{"message":"This model\'s maximum context length is 2048 tokens. However, your prompt contains 2100 '
-            'input tokens, which exceeds this limit even without any output tokens.","code":400}}',
+            '{"error":{"message":"This model\'s maximum context length is 2048 tokens. However, your prompt contains '
+            '2100 input tokens, which exceeds this limit even without any output tokens.","code":400}}',
             2048,
             2100,
             id="vllm",
         ),
         pytest.param(
-            '{"error":{"message":"This model\'s maximum context length is 2048 tokens. However, your prompt contains at '
-            'least 2049 input tokens","code":400}}',
+            '{"error":{"message":"This model\'s maximum context length is 2048 tokens. However, your prompt contains '
+            'at least 2049 input tokens","code":400}}',
             2048,
             None,
             id="vllm, a length that is no count",
@@ -99,8 +101,8 @@ def test_one_acceptance_goes_down_one_by_one_and_many_halve() -> None:
             id="sglang",
         ),
         pytest.param(
-            '{"error":{"code":400,"message":"request (1500 tokens) exceeds the available context size (1024 tokens), try '
-            'increasing it","type":"exceed_context_size_error","n_prompt_tokens":1500,"n_ctx":1024}}',
+            '{"error":{"code":400,"message":"request (1500 tokens) exceeds the available context size (1024 tokens), '
+            'try increasing it","type":"exceed_context_size_error","n_prompt_tokens":1500,"n_ctx":1024}}',
             1024,
             1500,
             id="llama-server",

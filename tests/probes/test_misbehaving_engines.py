@@ -105,9 +105,7 @@ def test_a_hang_between_two_signs_of_life_is_a_refusal_that_never_came() -> None
     verdict, evidence = hung("hangs")
     assert (verdict.name, verdict.exit_code) == ("FAIL", 1)
     found = said(evidence, "no bounded refusal")
-    assert {(e.kind, e.rule, e.details["form"]) for e in found} == {
-        (Kind.FAIL, "I3", "no answer until the deadline")
-    }
+    assert {(e.kind, e.rule, e.details["form"]) for e in found} == {(Kind.FAIL, "I3", "no answer until the deadline")}
     assert said(evidence, "not asked")  # it does not cost every deadline
 
 

@@ -80,7 +80,7 @@ class Toy:
             tokens = tokens[:100] if self.bug == "truncates" else tokens[-100:]
             return copy(tokens, new), len(tokens)
         if self.bug == "nonsense":
-            return " ".join(f"{length % 7}{word}" for word in "colourless green ideas sleep".split()), length
+            return " ".join(f"{length % 7}{word}" for word in ["colourless", "green", "ideas", "sleep"]), length
         if self.bug == "canned":
             return "Thank you for your question. I am happy to help you with that today.", length
         if self.bug == "answer-cache":
@@ -106,7 +106,7 @@ def copy(seen: list[str], new: int) -> str:
     return " ".join(words)
 
 
-def application(toy: Toy) -> Starlette:
+def application(toy: Toy) -> Starlette:  # noqa: PLR0915 (one bug a line, side by side)
     def node(role: str) -> Any:
         pool = toy.prefill_pool if role == "prefill" else toy.decode_pool
 
@@ -182,8 +182,8 @@ def application(toy: Toy) -> Starlette:
         if over and toy.bug == "closes":
             return Response(b"", 200, {"content-length": "100", "content-type": "application/json"})
         if over and toy.bug == "works-first":
-            said = {"message": f"maximum context length is {toy.context}", "type": "invalid_request_error"}
-            return JSONResponse({"error": said, "usage": {"prompt_tokens": 1, "completion_tokens": new}}, 400)
+            length_error = {"message": f"maximum context length is {toy.context}", "type": "invalid_request_error"}
+            return JSONResponse({"error": length_error, "usage": {"prompt_tokens": 1, "completion_tokens": new}}, 400)
         if over and toy.bug == "guarded":
             fields = {"type": "isolation_error", "code": "handoff_refused", "rule": "I4", "guard": "handoff-check"}
             return error(502, "1 page came, 8 were reserved", **fields)
@@ -193,7 +193,9 @@ def application(toy: Toy) -> Starlette:
             return error(500, "assertion failed")
         cuts = toy.bug in ("truncates", "drops-old")
         if over and not cuts and (length + new > toy.context or toy.bug not in ("stub", "accepts")):
-            said = f"This model's maximum context length is {toy.context} tokens. Your prompt resulted in {length} tokens."
+            said = (
+                f"This model's maximum context length is {toy.context} tokens. Your prompt resulted in {length} tokens."
+            )
             if toy.bug == "mute":
                 said = "the input is too long"
             return error(400, said, type="invalid_request_error", code="context_length_exceeded")

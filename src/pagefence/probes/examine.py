@@ -37,7 +37,7 @@ PROBES = (GATE, *JUDGES)
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """`budget`: prompt tokens that borders and canary may cost; None for the usual one. `dry_run`: plan, send nothing."""
+    """`budget`: prompt tokens that borders and canary may cost; None for the usual one. `dry_run`: plan, send none."""
 
     probes: tuple[str, ...] = PROBES
     seed: int = 0

@@ -37,8 +37,8 @@ def make_plan(
 ) -> Plan:
     """The whole run for these limits. `budget`: prompt tokens. `two`: there is a second tenant who can read.
 
-    What a fleet that keeps its limits computes stays within the budget; only the positive controls and the signs of life
-    are asked whatever it is.
+    What a fleet that keeps its limits computes stays within the budget; only the positive controls, the signs of life
+    and one planted prompt are asked whatever it is.
     """
     maker = maker or Maker(seed)
     left = usual_budget(limits) if budget is None else budget

@@ -13,7 +13,7 @@ import random
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import combinations, pairwise
 from math import log2, perm
 
 from pagefence.probes.wordlist import WORDS
@@ -21,7 +21,6 @@ from pagefence.probes.wordlist import WORDS
 LENGTH = 6
 LEAST_BITS = 60
 _LISTED = frozenset(WORDS)
-_PLACES = LENGTH * (LENGTH - 1) // 2  # of a shard in a sentinel
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,22 +101,32 @@ def coincidence(answers: Iterable[tuple[str, Sentinel | None]], foreign: int, wo
     """An upper bound on the chance that these answers hold a proof of any of `foreign` sentinels by accident.
 
     The texts are given, the words of the others are a random draw out of `words` that knows nothing of them. Only two
-    different side by side pairs of listed words, none of them the reader's own, can look like two shards; there are
-    15 x 14 ways to place two shards in a sentinel, and each fixes at least three words of N - 6. The union bound over
-    all of it. Where there are more sentinels than disjoint ones, a word of the reader's may be another's as well, so
-    such pairs count too.
+    different side by side pairs of listed words, none of them the reader's own, can look like two shards; `_together`
+    is the chance that one sentinel holds both. The union bound over all of it. Where there are more sentinels than
+    disjoint ones, a word of the reader's may be another's as well, so such pairs count too.
     """
     left = words - LENGTH
-    if left < 3:
+    if left < LENGTH:
         return 1.0
-    each = _PLACES * (_PLACES - 1) / (left * (left - 1) * (left - 2))
     shared = foreign >= words // LENGTH
-    pairs = 0
+    total = 0.0
     for text, own in answers:
         mine = set(own.words) if own and not shared else set()
-        said = {p for p in pairwise(spoken(text)) if p[0] in _LISTED and p[1] in _LISTED and not mine & set(p)}
-        pairs += len(said) * (len(said) - 1) // 2
-    return min(1.0, foreign * pairs * each)
+        said = {(x, y) for x, y in pairwise(spoken(text)) if x != y and {x, y} <= _LISTED and not mine & {x, y}}
+        total += sum(_together(one, other, left) for one, other in combinations(sorted(said), 2))
+    return min(1.0, foreign * total)
+
+
+def _together(one: tuple[str, str], other: tuple[str, str], words: int) -> float:
+    """The chance that a sentinel drawn from so many words holds both pairs, each in order: the places that they can
+    take, times the chance that all their words stand there. Six places hold 20 triples, and 15 x 6 pairs of pairs."""
+    distinct = len({*one, *other})
+    if distinct == 2:  # a pair and its reverse
+        return 0.0
+    if distinct == 4:
+        return 90 / perm(words, 4)
+    chained = one[1] == other[0] or other[1] == one[0]
+    return (20 if chained else 40) / perm(words, 3)
 
 
 def repeated(text: str) -> str | None:

@@ -3,8 +3,8 @@
 A right refusal is the original error, a 4xx about the length before any body byte, with nothing generated (I3).
 
 Silence. A hang up to the deadline, or a connection that is closed, is FAIL where the same tenant was answered before
-and after it: then the fleet was there, the network carried answers, and the one thing that was different was the length,
-so what is missing is a bounded refusal. Without both signs of life it may as well have been an outage: INCONCLUSIVE.
+and after it: then the fleet was there, the network carried answers, and only the length was different, so what is
+missing is a bounded refusal. Without both signs of life it may as well have been an outage: INCONCLUSIVE.
 """
 
 from __future__ import annotations
@@ -146,7 +146,12 @@ def _answered(outcome: Outcome, limits: Limits) -> Finding:
     what = f"{sent.tokens:,} tokens were answered with HTTP 200"
     what += "" if answer.prompt_tokens is not None else " and no usage"
     if limits.asked:
-        return Kind.FAIL, f"{what}, though fewer were refused: over its limit this fleet does not decide alike", "I3", None
+        return (
+            Kind.FAIL,
+            f"{what}, though fewer were refused: over its limit this fleet does not decide alike",
+            "I3",
+            None,
+        )
     if sent.tokens > limits.pool:
         what += f", though no node with a pool of {limits.pool:,} can hold it: the answer was made from something else"
         return Kind.CORRUPT, what, "I3", None

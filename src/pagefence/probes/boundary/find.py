@@ -87,7 +87,9 @@ def learnt(found: Found, outcome: Outcome) -> Found:
         counted = tokens if outcome.prompt.counted else told_length(answer.error) or tokens
         return replace(found, search=found.search.after(counted, False, told_limit(answer.error)))
     if what is Form.TRUNCATED:
-        return replace(found, search=replace(found.search, questions=found.search.questions + 1), kept=answer.prompt_tokens)
+        return replace(
+            found, search=replace(found.search, questions=found.search.questions + 1), kept=answer.prompt_tokens
+        )
     if what is Form.IN_FULL:
         counted = tokens if outcome.prompt.counted else answer.prompt_tokens or tokens
         longest = max(found.answered, counted) if answer.completion_tokens or answer.text else found.answered

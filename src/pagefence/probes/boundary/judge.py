@@ -28,7 +28,9 @@ def judge(seen: Seen) -> ProbeResult:
     borders = [o for o in mine if o.shot.purpose is not Purpose.ALIVE]
     for outcome in sorted(borders, key=lambda o: (o.shot.tokens, o.shot.stream)):
         where = f"{outcome.prompt.tokens:,} tokens, {'stream' if outcome.shot.stream else 'plain'}"
-        fits = outcome.prompt.tokens <= limits.longest if outcome.shot.purpose is Purpose.SEARCH else outcome.shot.within
+        fits = (
+            outcome.prompt.tokens <= limits.longest if outcome.shot.purpose is Purpose.SEARCH else outcome.shot.within
+        )
         found = _within(outcome) if fits else finding(outcome, limits, alive)
         if found is None:
             refused += not fits
@@ -68,7 +70,8 @@ def _reached(mine: Sequence[Outcome], seen: Seen) -> str:
     answered = [o for o in accepted if o.answer.answered and (o.answer.completion_tokens or o.answer.text)]
     most = [f"{max((o.prompt.tokens for o in some), default=0):,}" for some in (accepted, answered)]
     limits = seen.limits
-    return f"advertised {limits.advertised:,}, longest by its figures {limits.longest:,}; accepted {most[0]}, answered {most[1]}"
+    figures = f"advertised {limits.advertised:,}, longest by its figures {limits.longest:,}"
+    return f"{figures}; accepted {most[0]}, answered {most[1]}"
 
 
 def _left_out(borders: Sequence[Outcome], limits: Limits) -> list[Evidence]:
@@ -80,7 +83,9 @@ def _left_out(borders: Sequence[Outcome], limits: Limits) -> list[Evidence]:
     if any(o.shot.purpose is Purpose.WITHIN for o in borders) and outside:
         return []  # it was asked, and what came of it is a finding of its own
     side = "over" if not outside else "at"
-    what = f"no prompt {side} the limit of {limits.longest:,} tokens was asked: the budget of prompt tokens is too small"
+    what = (
+        f"no prompt {side} the limit of {limits.longest:,} tokens was asked: the budget of prompt tokens is too small"
+    )
     remedy = f"--budget {4 * limits.longest:,} asks it in both forms.".replace(",", "")
     return [Evidence(Kind.INCONCLUSIVE, NAME, "border", "", what, remedy=remedy)]
 

@@ -64,7 +64,9 @@ class Search:
         if self.told is not None and self.accepted < self.told < refused:
             return self.told
         if self.accepted == 0:
-            return max(1, refused - 1 if self.questions <= _ONE_BY_ONE else refused - 2 ** (self.questions - _ONE_BY_ONE))
+            return max(
+                1, refused - 1 if self.questions <= _ONE_BY_ONE else refused - 2 ** (self.questions - _ONE_BY_ONE)
+            )
         return closing(self.accepted, refused, self.left // refused)
 
     def after(self, tokens: int, accepted: bool, told: int | None = None) -> Search:

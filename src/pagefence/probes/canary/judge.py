@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from pagefence.fleet import Limits
 from pagefence.probes.boundary.classify import unanswered
 from pagefence.probes.canary.shots import NAME
-from pagefence.probes.fresh import cache_hits
 from pagefence.probes.details import details
 from pagefence.probes.evidence import Check, Evidence, Kind, ProbeResult
+from pagefence.probes.fresh import cache_hits
 from pagefence.probes.prompt import Manner
 from pagefence.probes.run import RECALL_NEEDED, Outcome, settled
 from pagefence.probes.seen import Seen
@@ -45,9 +45,7 @@ def judge(seen: Seen) -> ProbeResult:
     evidence += _grouped([o for o in mine if not o.answer.answered], limits)
     evidence += cache_hits(NAME, mine, limits) if plan.fresh else []
     if not usable:
-        what = (
-            f"positive control {held}/{len(used)}: this fleet does not give back its own words, so nothing is shown"
-        )
+        what = f"positive control {held}/{len(used)}: this fleet does not give back its own words, so nothing is shown"
         evidence.append(_doubt(what, "Use a model and a wording that repeat their prompt."))
     if not planted:
         evidence.append(_doubt("nothing was planted, so no reader could have shown it", "See why planting failed."))

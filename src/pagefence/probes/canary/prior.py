@@ -1,10 +1,12 @@
 """What each kind of reader can be expected to show, before any is asked: a table, and a schedule made of it.
 
-The table is measured on a page-exact replica of one incident (docs/concepts/canary.md has the counts); a share of k in n
-stands here as (k + 1) / (n + 2), so that nothing is held for certain or impossible. A fault may show in one form only
-(streaming or not, one wording, sampled or greedy), and from a certain length on. A reader is worth what its answer would tell about whether any of
-these faults is there (mutual information, in bits), per prompt token; each answer that shows nothing makes what it
-could have shown less likely, so the next reader is of another kind.
+The table is measured on a page-exact replica of one incident (docs/concepts/canary.md has the counts); a share of k in
+n stands here as (k + 1) / (n + 2), so that nothing is held for certain or impossible. A fault may show in one form only
+(streaming or not, one wording, sampled or greedy), and from a certain length on.
+
+A reader is worth what its answer would tell about whether any of these faults is there (mutual information, in bits),
+per prompt token; each answer that shows nothing makes what it could have shown less likely, so the next reader is of
+another kind.
 """
 
 from __future__ import annotations
@@ -34,12 +36,19 @@ STALE = {"stale": STALE_NEAR, "stale, faint": FAINT_NEAR}
 # Faults over the limit with their weights: all stale, or the end of the prompt stale.
 OVER = {"stale": 0.43, "stale, faint": 0.43, "tail, over": 0.14}
 
-LENGTHS = (0.95, 0.5, 0.25, 0.1, 0.065)  # of the longest legal prompt
+LENGTHS = (0.95, 0.5, 0.25, 0.065)  # of the longest legal prompt
 # A fault within the limits shows from this part of the longest prompt on, with this weight.
 FROM = ((0.0, 0.55), (0.2, 0.25), (0.4, 0.15), (0.9, 0.05))
 FORMS = tuple(product((NEUTRAL, ASKING), (0.0, 0.8), (False, True)))  # wording, temperature, streaming
 # A fault may be bound to one form; the guess is that two in ten are, evenly over the six.
-ONLY = (("stream", True), ("stream", False), ("wording", NEUTRAL), ("wording", ASKING), ("sampled", True), ("sampled", False))
+ONLY = (
+    ("stream", True),
+    ("stream", False),
+    ("wording", NEUTRAL),
+    ("wording", ASKING),
+    ("sampled", True),
+    ("sampled", False),
+)
 _ANY_FORM = 0.8
 _PRIOR = 0.5  # that there is any fault: the most that one can be unsure
 _PER_REQUEST = 8  # what a request costs besides its prompt, in prompt tokens
@@ -94,9 +103,14 @@ def _greedy(kind: str, cell: Cell) -> float:
 def faults() -> tuple[tuple[Fault, float], ...]:
     """Every hypothesis with its prior weight; together with "no fault" they sum to one."""
     forms = ((None, _ANY_FORM), *((only, (1 - _ANY_FORM) / len(ONLY)) for only in ONLY))
-    kinds = [*((kind, 0.0, weight) for kind, weight in OVER.items()), *((kind, start, weight) for kind in ("tail", "half") for start, weight in FROM)]
+    kinds = [
+        *((kind, 0.0, weight) for kind, weight in OVER.items()),
+        *((kind, start, weight) for kind in ("tail", "half") for start, weight in FROM),
+    ]
     each = _PRIOR / sum(weight for _, _, weight in kinds)
-    return tuple((Fault(kind, only, start), each * weight * share) for kind, start, weight in kinds for only, share in forms)
+    return tuple(
+        (Fault(kind, only, start), each * weight * share) for kind, start, weight in kinds for only, share in forms
+    )
 
 
 @dataclass(frozen=True, slots=True)

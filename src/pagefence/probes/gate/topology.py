@@ -67,7 +67,7 @@ def figures(case: Case) -> Iterator[Finding]:
     if case.readable and not doubtful:
         count = len(case.readable)
         several = "1 node" if count == 1 else f"{count} nodes"
-        yield Finding(case.facts.url, f"every figure of {several} that is known is live or declared")
+        yield Finding(case.facts.url, f"every known figure of {several} is live or declared")
 
 
 def _used(node: NodeFacts) -> Iterator[tuple[str, Figure]]:

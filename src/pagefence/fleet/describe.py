@@ -19,6 +19,7 @@ from pagefence.fleet.facts import (
     NodeFacts,
     unknown,
     unreadable_node,
+    untold,
 )
 from pagefence.fleet.http import Fleet, Reply
 
@@ -40,13 +41,13 @@ async def describe(fleet: Fleet) -> FleetFacts:
         # One server, asked at its own address.
         nodes, router = [replace(router, role=SINGLE if router.role == UNKNOWN else router.role)], None
     elif router is not None:
-        router = replace(router, role=ROUTER)
+        router = replace(router, role=ROUTER if nodes or not router.problem else router.role)
         problems = (*((f"{router.url} {router.problem}",) if router.problem else ()), *problems)
     front = router or (nodes[0] if target.router and nodes else None)
     return FleetFacts(
         url=target.router or _together([node.url for node in nodes]),
         model=fleet.model,
-        advertised=_promised(front, nodes),
+        advertised=_promised(front, adapter, nodes),
         nodes=tuple(nodes),
         router=router,
         ready=front.ready if front is not None else None,
@@ -61,16 +62,15 @@ def _together(urls: list[str]) -> str:
     return ", ".join(urls) if len(urls) < 5 else f"{urls[0]} and {len(urls) - 1:,} other nodes"
 
 
-def _promised(front: NodeFacts | None, nodes: Iterable[NodeFacts]) -> Figure:
-    """What clients are promised: by the router, or where it promises nothing itself, by the boldest worker."""
+def _promised(front: NodeFacts | None, adapter: Adapter | None, nodes: Iterable[NodeFacts]) -> Figure:
+    """What clients are promised: by the router, or where it promises nothing itself, by the boldest worker.
+
+    A router that is known by its answers speaks for itself; one that only was declared to be something does not.
+    """
     if front is None:
         return unknown("/v1/models", "no router was given")
     said = [node.advertised for node in nodes if node.advertised.value is not None]
-    if (
-        front.advertised.value is not None
-        or not said
-        or (front.recognised is not None and front.engine != openai.ENGINE)
-    ):
+    if front.advertised.value is not None or not said or (adapter is not None and adapter is not openai.ADAPTER):
         return front.advertised
     return max(said, key=lambda figure: figure.value or 0)
 
@@ -139,7 +139,11 @@ def _declared(fleet: Fleet, node: NodeFacts) -> NodeFacts:
             continue
         live: Figure = getattr(node, name)
         if live.value is None and node.problem is None:
-            stated: dict[str, Any] = {name: Figure(said[name], f"declared ({live.source or name} {live.problem})")}
+            figure = Figure(said[name], f"declared ({live.source or name} {live.problem})")
+            stated: dict[str, Any] = {name: figure}
+            if name == "context" and untold(node.advertised):
+                # It promises no length of its own, so clients may send what its context holds.
+                stated["advertised"] = figure
             node = replace(node, **stated)
         elif live.value is not None and live.value != said[name]:
             problem = f"{name} was declared as {said[name]:,}, but {live.source} says {live.value:,}"
@@ -156,6 +160,8 @@ def _named(fleet: Fleet, node: NodeFacts) -> NodeFacts:
             return replace(node, problem=f"{name} was declared as {value}, but it says {live[name]}")
     if node.problem is not None:
         return node
+    if "engine" in said and node.engine == openai.ENGINE:
+        node = replace(node, recognised=f"it was declared, and {node.recognised}")
     return replace(node, engine=said.get("engine", node.engine), version=said.get("version", node.version))
 
 

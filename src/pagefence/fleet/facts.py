@@ -37,6 +37,7 @@ class Flag:
     problem: str | None = None
 
 
+_MISSING = "is missing"
 _NOT_READ = Figure(None, "", "is told by no endpoint of this engine")
 
 
@@ -126,7 +127,7 @@ def figure(body: Mapping[str, object], names: Iterable[str], source: str) -> Fig
     for name in asked:
         if name in body:
             return positive(body[name], f"{source} {name}")
-    return Figure(None, f"{source} {asked[0]}", "is missing")
+    return Figure(None, f"{source} {asked[0]}", _MISSING)
 
 
 def positive(value: object, source: str) -> Figure:
@@ -139,6 +140,11 @@ def positive(value: object, source: str) -> Figure:
     if value > _LARGEST:
         return Figure(None, source, "is too large to be true")
     return Figure(value, source)
+
+
+def untold(figure: Figure) -> bool:
+    """Nobody says anything, as opposed to something that cannot be believed."""
+    return figure.value is None and figure.problem in (_MISSING, _NOT_READ.problem)
 
 
 def unknown(source: str, problem: str) -> Figure:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import os
 import random
+import socket
 import ssl
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from types import TracebackType
@@ -328,7 +330,7 @@ def _refusal(response: httpx.Response) -> str | None:
         return None
     said = f"answered HTTP {status}"
     if status in (401, 403):
-        return f"{said}: it wants another key (PAGEFENCE_KEY_ADMIN is the one that figures are read with)"
+        return f"{said}: it wants a key, and got none or another (PAGEFENCE_KEY_ADMIN, else PAGEFENCE_KEY_A)"
     if 300 <= status < 400:
         return f"{said}: a redirect to {response.headers.get('location', 'nowhere')[:100]!r}, which is not followed"
     return said
@@ -369,9 +371,32 @@ def _why(error: Exception) -> str:
     if "CERTIFICATE_VERIFY_FAILED" in said:
         why = said.partition("verify failed:")[2].partition("(_ssl")[0].strip()[:150]
         return f"has a certificate that is not trusted: {why} (--ca FILE names an authority of your own)"
+    causes = tuple(_causes(error))
     if isinstance(error, httpx.ConnectError | OSError):
-        return "could not be reached (connection refused or name unknown)"
+        return f"could not be reached ({next(filter(None, map(_obstacle, causes)), 'no connection')})"
+    if any(isinstance(cause, ConnectionResetError) for cause in causes):
+        return "closed the connection without an answer (a TLS port has to be named with https://)"
     return f"broke off ({type(error).__name__})"
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """An error and what it stands for, from the outermost to the system's own. Of several addresses, the first."""
+    seen: BaseException | None = error
+    while seen is not None:
+        yield seen
+        group = seen.exceptions if isinstance(seen, BaseExceptionGroup) else ()
+        seen = group[0] if group else seen.__cause__ or seen.__context__
+
+
+def _obstacle(error: BaseException) -> str | None:
+    """What kept a connection from being made, in words, or None where this error does not know."""
+    if isinstance(error, socket.gaierror):
+        return "the name is unknown"
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused: nothing listens there"
+    if isinstance(error, ssl.SSLError):
+        return f"no TLS: {(error.reason or str(error)).replace('_', ' ').lower()[:60]}; a plain port is http://"
+    return os.strerror(error.errno) if isinstance(error, OSError) and error.errno else None
 
 
 @cache

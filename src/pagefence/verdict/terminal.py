@@ -146,7 +146,7 @@ def _next(run: Run) -> Text:
         "LEAK": "Stop the fleet: one tenant can read another's text.",
         "CORRUPT": "Do not deploy: answers are not made from their prompts.",
         "FAIL": "Do not deploy: a rule is broken, see above.",
-        "INCONCLUSIVE": "Nothing is proven, so do not deploy on it. Remove what kept the probes from an answer.",
+        "INCONCLUSIVE": "Nothing is proven, so do not deploy on it. Do what each INCONCLUSIVE says, then ask again.",
         CLEAN: "Nothing stands in the way. Ask again when the pool, the model, the engine or a flag has changed.",
     }[run.verdict.name]
     text = Text(f"next: {advice}", style="bold")

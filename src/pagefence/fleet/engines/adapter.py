@@ -6,6 +6,7 @@ fails in the same way when a node is silent, refuses, redirects or answers somet
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ from pagefence.fleet.facts import Figure, Flag, NodeFacts, figure, positive, tex
 from pagefence.fleet.http import Reply
 
 Labels = Mapping[str, str]
+_LONGEST_SETTING = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,4 +139,12 @@ def number(value: object, source: str) -> Figure:
 
 def settings(body: Mapping[str, object], names: tuple[str, ...]) -> dict[str, str]:
     """Those of `names` that the object has, as text, for `--lock`."""
-    return {name: str(body[name])[:300] for name in names if name in body}
+    return {name: _whole(str(body[name])) for name in names if name in body}
+
+
+def _whole(value: str) -> str:
+    """A long value as its beginning and a digest of all of it, so that a change at its end is a change too."""
+    if len(value) <= _LONGEST_SETTING:
+        return value
+    digest = hashlib.sha256(value.encode("utf-8", "replace")).hexdigest()[:16]
+    return f"{value[:_LONGEST_SETTING]}... ({len(value):,} characters, sha256 {digest})"

@@ -30,6 +30,8 @@ def roles(case: Case) -> Iterator[Finding]:
     """Both sides of a hand-off, each by name. A single server needs no role."""
     facts = case.facts
     if not facts.nodes:
+        if case.router_silent:
+            return
         what = "no worker was named, and the fleet lists none whose pool could be read"
         yield Finding(facts.url, what, Kind.INCONCLUSIVE, "Name the workers with --prefill and --decode.")
         return
@@ -63,7 +65,9 @@ def figures(case: Case) -> Iterator[Finding]:
                 what = f"the {name} was read at {figure.source}, which is {not_live}, not a live figure"
                 yield Finding(label(node), what, Kind.INCONCLUSIVE)
     if case.readable and not doubtful:
-        yield Finding(case.facts.url, f"every figure of {len(case.readable)} nodes is live or declared")
+        count = len(case.readable)
+        several = "1 node" if count == 1 else f"{count} nodes"
+        yield Finding(case.facts.url, f"every known figure of {several} is live or declared")
 
 
 def _used(node: NodeFacts) -> Iterator[tuple[str, Figure]]:
@@ -118,7 +122,7 @@ RULES = (
         "facts",
         "The fleet as a whole can be read: its router answers, and names no worker that nobody asked.",
         "What was not asked was not checked.",
-        "Let the gate reach this address, and name every worker.",
+        "Let the gate reach this address (is it the right one, and the right key?), and name every worker.",
         "I8",
         (_INCIDENT,),
         problems,

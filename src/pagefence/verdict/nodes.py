@@ -119,7 +119,7 @@ def _lines(node: NodeFacts, line: str) -> Iterator[tuple[str, str]]:
     for path, answer in node.asked:
         came.setdefault(answer, []).append(path)
     yield "asked", "; ".join(f"{', '.join(paths)}: {answer}" for answer, paths in came.items())
-    if node.engine is None and node.asked[-1][1].startswith(_LOCKED):
+    if node.engine is None and node.asked and node.asked[-1][1].startswith(_LOCKED):
         yield "recognised", "nothing: it did not let itself be asked"
         yield "to do", "Set PAGEFENCE_KEY_ADMIN, or PAGEFENCE_KEY_A where a tenant may read figures, and ask again."
         return

@@ -337,6 +337,27 @@ def test_a_page_that_is_no_figure_never_passes(stage: Stage, contract: Contract,
     refused(stage, contract, {**contract.passing(), path: page})
 
 
+@pytest.mark.parametrize(
+    ("page", "open_api"),
+    [
+        (Document(200, b'{"data": []}'), True),
+        (Document(401, b"{}"), False),
+        (Document(404, b"{}"), False),
+        (Document(503, b"{}"), None),
+        (Document(429, b"{}"), None),
+        (Document(307, location="/v1/models/"), None),
+        (HANG, None),
+    ],
+    ids=lambda value: str(value.status) if isinstance(value, Document) else str(value),
+)
+def test_a_worker_is_closed_to_clients_only_when_it_says_so(
+    stage: Stage, page: Document, open_api: bool | None
+) -> None:
+    documents = {**node("sglang-0.5.23/pd-prefill"), "/v1/models": page}
+    facts = stage.facts(("prefill", documents), timeout_s=0.4 if page is HANG else 10.0)
+    assert only(facts).open_api is open_api
+
+
 @by_path
 def test_the_error_of_a_page_with_good_figures_counts(stage: Stage, contract: Contract, path: str) -> None:
     """A proxy may answer with the body of an old answer and the status of an error."""

@@ -90,7 +90,7 @@ async def _visited(fleet: Fleet, url: str, role: str | None) -> tuple[NodeFacts,
         if node.open_api and fleet.keys.of("admin") is not None:
             # It answered to our key. Whether it answers to nobody's is another question.
             bare = await fleet.get(url, "/v1/models", None, until)
-            node = replace(node, open_api=None if bare.status is None else bare.status == 200)
+            node = replace(node, open_api=bare.serves)
     return replace(node, asked=tuple((path, _said(reply)) for path, reply in replies.items())), adapter
 
 

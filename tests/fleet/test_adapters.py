@@ -300,6 +300,18 @@ def test_a_sound_node_is_recognised_and_passes(stage: Stage, contract: Contract)
     assert exit_code(facts) == contract.exit_code
 
 
+@pytest.mark.parametrize(
+    ("card", "promised"),
+    [({}, 2048), ({"max_model_len": "None"}, None), ({"max_model_len": 0}, None), ({"max_model_len": 9000}, 9000)],
+)
+def test_a_router_that_promises_nothing_hands_on_what_its_workers_promise(
+    stage: Stage, card: dict[str, object], promised: int | None
+) -> None:
+    router = {"/v1/models": Document(200, json.dumps({"data": [{"id": "smol", **card}]}).encode())}
+    legs = [(role, node(f"sglang-0.5.23/pd-{role}")) for role in (PREFILL, DECODE)]
+    assert stage.facts(("router", router), *legs).advertised.value == promised
+
+
 @by_field
 @pytest.mark.parametrize("value", [MISSING, 0, "None", None], ids=["missing", "0", "None", "null"])
 def test_a_figure_that_is_none_never_passes(stage: Stage, contract: Contract, where: Field, value: object) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from pagefence.fleet.engines import ADAPTERS, Adapter, Asked, openai
 from pagefence.fleet.facts import (
     DECODE,
+    MISSING,
     PREFILL,
     ROUTER,
     SINGLE,
@@ -62,15 +63,13 @@ def _together(urls: list[str]) -> str:
 
 
 def _promised(front: NodeFacts | None, nodes: Iterable[NodeFacts]) -> Figure:
-    """What clients are promised: by the router, or where it promises nothing itself, by the boldest worker."""
+    """What clients are promised: by the router, or where its model list has no such figure, by the boldest worker. One
+    that it has and that says nothing stays unknown."""
     if front is None:
         return unknown("/v1/models", "no router was given")
     said = [node.advertised for node in nodes if node.advertised.value is not None]
-    if (
-        front.advertised.value is not None
-        or not said
-        or (front.recognised is not None and front.engine != openai.ENGINE)
-    ):
+    silent = front.engine == openai.ENGINE and front.advertised.problem == MISSING
+    if front.advertised.value is not None or not said or not (silent or front.recognised is None):
         return front.advertised
     return max(said, key=lambda figure: figure.value or 0)
 

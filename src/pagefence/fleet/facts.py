@@ -16,6 +16,7 @@ DECODE = "decode"
 SINGLE = "single"
 UNKNOWN = "unknown"
 
+MISSING = "is missing"
 _LARGEST = 2**53  # beyond this a JSON number is not exact everywhere
 
 
@@ -126,7 +127,7 @@ def figure(body: Mapping[str, object], names: Iterable[str], source: str) -> Fig
     for name in asked:
         if name in body:
             return positive(body[name], f"{source} {name}")
-    return Figure(None, f"{source} {asked[0]}", "is missing")
+    return Figure(None, f"{source} {asked[0]}", MISSING)
 
 
 def positive(value: object, source: str) -> Figure:
@@ -168,7 +169,7 @@ def unreadable_node(url: str, role: str | None, source: str, problem: str) -> No
 def smallest(ranks: Sequence[Figure], source: str) -> Figure:
     """The pool of a node: its smallest rank, named. Unknown when no rank is known or one of them is unknown."""
     if not ranks:
-        return unknown(source, "is missing")
+        return unknown(source, MISSING)
     silent = next((rank for rank in ranks if rank.value is None), None)
     return silent or min(ranks, key=lambda rank: rank.value or 0)
 

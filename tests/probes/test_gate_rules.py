@@ -269,6 +269,12 @@ def test_checksums_that_cannot_agree_are_none(decode: NodeFacts, kind: Kind) -> 
     assert broken(look(pair(decode=decode))) == {("checksum", kind)}
 
 
+@pytest.mark.parametrize("said", ["None", ""])
+def test_a_data_type_that_is_none_on_both_sides_is_not_the_same(said: str) -> None:
+    legs = (sglang(role, settings={"kv_cache_dtype": said}) for role in (PREFILL, DECODE))
+    assert broken(look(pair(*legs))) == {("checksum", Kind.INCONCLUSIVE)}
+
+
 @pytest.mark.parametrize("source", ["/server_info max_total_tokens", "/get_server_info pool", "/v1/models n_ctx_train"])
 def test_a_deprecated_or_configured_field_is_no_live_figure(source: str) -> None:
     result = look(single(pool=figure(46_464, source)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pagefence.fleet import FleetFacts, NodeFacts
+from pagefence.fleet import Fleet, FleetFacts, Keys, NodeFacts, Target
+from pagefence.fleet.describe import describe
 from pagefence.fleet.engines import ADAPTERS, Adapter, Asked
 from pagefence.fleet.facts import DECODE, PREFILL, SINGLE
 from pagefence.probes.gate import gate
@@ -33,6 +35,17 @@ def exit_code(facts: FleetFacts) -> int:
 def only(facts: FleetFacts) -> NodeFacts:
     (found,) = facts.nodes
     return found
+
+
+def test_a_declared_engine_is_held_against_its_advisories_however_it_is_written(stage: Stage) -> None:
+    url = stage.put({"/v1/models": Document(200, b'{"data": [{"id": "m", "max_model_len": 2048}]}')})
+    target = Target(url, declared={"": {"pool": 4096}}, software={"": {"engine": "vLLM", "version": "0.29.0"}})
+
+    async def ask() -> FleetFacts:
+        async with Fleet(target, Keys(), 10.0) as fleet:
+            return await describe(fleet)
+
+    assert exit_code(asyncio.run(ask())) == 1
 
 
 # What was captured is read as it is.

@@ -147,8 +147,12 @@ def _declared(fleet: Fleet, node: NodeFacts) -> NodeFacts:
 
 
 def _named(fleet: Fleet, node: NodeFacts) -> NodeFacts:
-    """A declared engine and version, for what answers as any OpenAI-compatible endpoint does or tells no version."""
+    """A declared engine and version, for what answers as any OpenAI-compatible endpoint does or tells no version.
+
+    An engine is known by its name in lower case: under "vLLM" no advisory would be found.
+    """
     said = {**fleet.target.software.get("", {}), **fleet.target.software.get(node.url, {})}
+    said |= {"engine": said["engine"].lower()} if "engine" in said else {}
     live = {"engine": None if node.engine == openai.ENGINE else node.engine, "version": node.version}
     for name, value in said.items():
         if live[name] not in (None, value):

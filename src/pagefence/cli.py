@@ -46,8 +46,8 @@ class Where:
         list[str] | None,
         typer.Option(
             "--declare",
-            metavar="NAME=N",
-            help="A figure for every node that does not tell it: pool, context, longest or page_size, in tokens.",
+            metavar="NAME=VALUE",
+            help="For every node that does not tell it: pool, context, longest, page_size (in tokens), engine, version.",
         ),
     ] = None
     keys_file: Annotated[

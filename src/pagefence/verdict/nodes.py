@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pagefence.fleet import Figure, FleetFacts, NodeFacts
+from pagefence.fleet.engines import openai
 from pagefence.fleet.facts import ROUTER
 from pagefence.verdict.plain import plain
 
@@ -128,8 +129,13 @@ def _lines(node: NodeFacts, line: str) -> Iterator[tuple[str, str]]:
         "not found",
         "; ".join(f"{name}: {_figure(node, name).source} {_figure(node, name).problem}" for name in lacking),
     )
-    yield "declare", " ".join([line, *(f"--declare {name}=N" for name in lacking)])
-    yield "or", f"in fleet.toml, beside url = {_quoted(node.url)}: {', '.join(f'{name} = N' for name in lacking)}"
+    nameless = node.engine == openai.ENGINE  # no advisory can be looked up for it
+    flags = [*(["engine=NAME"] if nameless else []), *(f"{name}=N" for name in lacking)]
+    keys = [*(['engine = "NAME"'] if nameless else []), *(f"{name} = N" for name in lacking)]
+    yield "declare", " ".join([line, *(f"--declare {flag}" for flag in flags)])
+    yield "or", f"in fleet.toml, beside url = {_quoted(node.url)}: {', '.join(keys)}"
+    if nameless:
+        yield "", "engine: what answers there; vllm and sglang also need their version (version=VERSION)"
     for name in lacking:
         yield "", f"{name}: {_MEANS[name]}"
 

@@ -101,7 +101,7 @@ def advisory(case: Case) -> Iterator[Finding]:
         where, name = several(nodes), f"{engine} {version or ''}".strip()
         if engine in _NO_ENGINE:
             what = "the engine is unknown, so no advisory can be looked up"
-            remedy = "Name the workers themselves, or declare what runs there: --declare engine=NAME --declare version=VERSION."
+            remedy = "Name the workers themselves, or declare what runs there (--declare engine=NAME, version=VERSION)."
             yield Finding(where, what, Kind.INCONCLUSIVE, remedy)
             continue
         entries = listed.of(str(engine))

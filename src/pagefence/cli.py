@@ -47,7 +47,7 @@ class Where:
         typer.Option(
             "--declare",
             metavar="NAME=VALUE",
-            help="For every node that does not tell it: pool, context, longest, page_size (in tokens), engine, version.",
+            help="For every node that does not tell it: pool, context, longest, page_size in tokens, engine, version.",
         ),
     ] = None
     keys_file: Annotated[

@@ -383,6 +383,14 @@ def test_a_worker_is_closed_to_clients_only_when_it_says_so(
     assert only(facts).open_api is open_api
 
 
+def test_a_document_that_is_too_large_is_not_read_by_its_beginning(stage: Stage) -> None:
+    documents = node("vllm-0.32.0")
+    metrics = documents["/metrics"]
+    long = replace(metrics, body=metrics.body + b"# more\n" * (1 << 20))
+    facts = stage.facts(("router", {**documents, "/metrics": long}))
+    assert only(facts).pool.problem == "answered more than 4 MiB"
+
+
 @by_path
 def test_the_error_of_a_page_with_good_figures_counts(stage: Stage, contract: Contract, path: str) -> None:
     """A proxy may answer with the body of an old answer and the status of an error."""

@@ -322,6 +322,8 @@ class _Reading:
 
 
 def _reply(response: httpx.Response, raw: bytes) -> Reply:
+    if len(raw) > _LARGEST_BODY:
+        return Reply(response.status_code, {}, f"answered more than {_LARGEST_BODY >> 20} MiB")
     value, status = decode_json(raw), response.status_code
     text = raw.decode("utf-8", "replace")
     not_json = None if isinstance(value, dict) else f"answered something else than a JSON object ({raw[:40]!r})"

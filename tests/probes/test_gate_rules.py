@@ -240,6 +240,11 @@ def test_topology_is_judged_only_when_it_was_to_be_asked() -> None:
 # exposed, truncation, checksum, figures, advisory, roles
 
 
+def test_a_worker_without_a_role_is_told_that_it_may_do_both() -> None:
+    found = look(pair(replace(sglang(PREFILL), role=UNKNOWN), replace(sglang(DECODE), role=UNKNOWN))).evidence
+    assert ["[[worker]]" in str(e.remedy) for e in found if "does not say" in e.what] == [True, True]
+
+
 def test_inside_the_trusted_network_nothing_is_said_against_a_worker_that_answers() -> None:
     result = look(FAILING["exposed"], Policy(inside=True))
     assert broken(result) == set()

@@ -141,12 +141,13 @@ def test_an_unknown_engine_gets_one_screen_with_what_to_declare(
         out = capsys.readouterr().out
         for part in (
             "/server_info (answered HTTP 404)", "/v1/models (HTTP 200)", "/v1/models is a model list",
-            "context 512 (/v1/models max_model_len)", "not found", f"pagefence gate {url} --declare pool=N", "pool = N",
+            "context 512 (/v1/models max_model_len)", "not found",
+            f"pagefence gate {url} --declare engine=NAME --declare pool=N", 'engine = "NAME", pool = N',
         ):  # fmt: skip
             assert part in out
         assert len(out.splitlines()) <= 50
         assert "no engine that PageFence knows" not in out
-        run(app, ["gate", url, "--declare", "pool=1024"])
+        assert run(app, ["gate", url, "--declare", "engine=mlc-llm", "--declare", "pool=1024"]) == 0
         assert "declared" in capsys.readouterr().out
 
 

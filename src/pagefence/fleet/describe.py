@@ -65,12 +65,14 @@ def _together(urls: list[str]) -> str:
 def _promised(front: NodeFacts | None, adapter: Adapter | None, nodes: Iterable[NodeFacts]) -> Figure:
     """What clients are promised: by the router, or where it promises nothing itself, by the boldest worker.
 
-    A router that is known by its answers speaks for itself; one that only was declared to be something does not.
+    A router that is known by its answers speaks for itself; one that only was declared to be something does not. A
+    promise that is there and says nothing stays unknown.
     """
     if front is None:
         return unknown("/v1/models", "no router was given")
     said = [node.advertised for node in nodes if node.advertised.value is not None]
-    if front.advertised.value is not None or not said or (adapter is not None and adapter is not openai.ADAPTER):
+    silent = adapter is None or (adapter is openai.ADAPTER and untold(front.advertised))
+    if front.advertised.value is not None or not said or not silent:
         return front.advertised
     return max(said, key=lambda figure: figure.value or 0)
 
@@ -90,7 +92,7 @@ async def _visited(fleet: Fleet, url: str, role: str | None) -> tuple[NodeFacts,
         if node.open_api and fleet.keys.of("admin") is not None:
             # It answered to our key. Whether it answers to nobody's is another question.
             bare = await fleet.get(url, "/v1/models", None, until)
-            node = replace(node, open_api=None if bare.status is None else bare.status == 200)
+            node = replace(node, open_api=bare.serves)
     return replace(node, asked=tuple((path, _said(reply)) for path, reply in replies.items())), adapter
 
 
@@ -152,8 +154,12 @@ def _declared(fleet: Fleet, node: NodeFacts) -> NodeFacts:
 
 
 def _named(fleet: Fleet, node: NodeFacts) -> NodeFacts:
-    """A declared engine and version, for what answers as any OpenAI-compatible endpoint does or tells no version."""
+    """A declared engine and version, for what answers as any OpenAI-compatible endpoint does or tells no version.
+
+    An engine is known by its name in lower case: under "vLLM" no advisory would be found.
+    """
     said = {**fleet.target.software.get("", {}), **fleet.target.software.get(node.url, {})}
+    said |= {"engine": said["engine"].lower()} if "engine" in said else {}
     live = {"engine": None if node.engine == openai.ENGINE else node.engine, "version": node.version}
     for name, value in said.items():
         if live[name] not in (None, value):

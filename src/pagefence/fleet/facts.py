@@ -16,6 +16,7 @@ DECODE = "decode"
 SINGLE = "single"
 UNKNOWN = "unknown"
 
+MISSING = "is missing"
 _LARGEST = 2**53  # beyond this a JSON number is not exact everywhere
 
 
@@ -37,7 +38,6 @@ class Flag:
     problem: str | None = None
 
 
-_MISSING = "is missing"
 _NOT_READ = Figure(None, "", "is told by no endpoint of this engine")
 
 
@@ -127,7 +127,7 @@ def figure(body: Mapping[str, object], names: Iterable[str], source: str) -> Fig
     for name in asked:
         if name in body:
             return positive(body[name], f"{source} {name}")
-    return Figure(None, f"{source} {asked[0]}", _MISSING)
+    return Figure(None, f"{source} {asked[0]}", MISSING)
 
 
 def positive(value: object, source: str) -> Figure:
@@ -144,7 +144,7 @@ def positive(value: object, source: str) -> Figure:
 
 def untold(figure: Figure) -> bool:
     """Nobody says anything, as opposed to something that cannot be believed."""
-    return figure.value is None and figure.problem in (_MISSING, _NOT_READ.problem)
+    return figure.value is None and figure.problem in (MISSING, _NOT_READ.problem)
 
 
 def unknown(source: str, problem: str) -> Figure:
@@ -174,7 +174,7 @@ def unreadable_node(url: str, role: str | None, source: str, problem: str) -> No
 def smallest(ranks: Sequence[Figure], source: str) -> Figure:
     """The pool of a node: its smallest rank, named. Unknown when no rank is known or one of them is unknown."""
     if not ranks:
-        return unknown(source, "is missing")
+        return unknown(source, MISSING)
     silent = next((rank for rank in ranks if rank.value is None), None)
     return silent or min(ranks, key=lambda rank: rank.value or 0)
 

@@ -79,6 +79,12 @@ class Reply:
         """Why there is no JSON object to read figures from, if there is none."""
         return self.problem or self.not_json
 
+    @property
+    def serves(self) -> bool | None:
+        """Whether the path is served to who asked. None where the answer leaves it open: silence, overload, an error of
+        the server, or a redirect, which a client would follow."""
+        return {200: True, 401: False, 403: False, 404: False}.get(self.status or 0)
+
 
 class Fleet:
     """Asks one fleet. Use it as an async context manager; requests may run concurrently."""
@@ -318,6 +324,8 @@ class _Reading:
 
 
 def _reply(response: httpx.Response, raw: bytes) -> Reply:
+    if len(raw) > _LARGEST_BODY:
+        return Reply(response.status_code, {}, f"answered more than {_LARGEST_BODY >> 20} MiB")
     value, status = decode_json(raw), response.status_code
     text = raw.decode("utf-8", "replace")
     not_json = None if isinstance(value, dict) else f"answered something else than a JSON object ({raw[:40]!r})"

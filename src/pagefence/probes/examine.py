@@ -13,6 +13,7 @@ from pagefence.probes import boundary, canary
 from pagefence.probes.evidence import Evidence, Kind, ProbeResult
 from pagefence.probes.gate import ActiveResults, Policy, gate, may_approve
 from pagefence.probes.gate.active import ask_active
+from pagefence.probes.gate.asked import FIELDS
 from pagefence.probes.gate.lock import LockState, read_lock, write_lock
 from pagefence.probes.plan import Plan, make_plan
 from pagefence.probes.run import Log, Outcome, Progress, execute
@@ -90,7 +91,9 @@ async def examine(fleet: Fleet, examination: Examination, progress: Progress, an
 
 async def _active(fleet: Fleet, policy: Policy, progress: Progress, announce: Callable[[str], None]) -> ActiveResults:
     edge = f", and three prompts of {policy.edge_limit:,} tokens" if policy.edge_limit is not None else ""
-    announce(f"active checks: seven one-token requests, six of them with a field that no client may set{edge}")
+    announce(
+        f"active checks: {len(FIELDS) + 1} one-token requests, all but one with a field that no client may set{edge}"
+    )
     progress("asking what must be refused", 0, 0)
     return await ask_active(fleet, policy.edge_limit)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from prometheus_client.parser import text_string_to_metric_families
 
 from pagefence.fleet.answer import mapping
-from pagefence.fleet.facts import Figure, Flag, NodeFacts, figure, positive, text, unknown
+from pagefence.fleet.facts import MISSING, Figure, Flag, NodeFacts, figure, positive, text, unknown
 from pagefence.fleet.http import Reply
 
 Labels = Mapping[str, str]
@@ -48,7 +48,7 @@ class Asked:
             return Flag(None, source, problem)
         body = self.json(path)
         if name not in body:
-            return Flag(None, source, "is missing")
+            return Flag(None, source, MISSING)
         value = body[name]
         if isinstance(value, bool) or (isinstance(value, str) and value not in ("", "None")):
             return Flag(value if isinstance(value, bool) else value[:200], source)
@@ -110,7 +110,7 @@ def advertised(asked: Asked, path: str = "/v1/models", name: str = "max_model_le
         if name in card and not (card[name] is None and str(card.get("parent")) in names)
     ]
     if not said:
-        return unknown(source, "is missing")
+        return unknown(source, MISSING)
     return next((f for f in said if f.value is None), max(said, key=lambda f: f.value or 0))
 
 

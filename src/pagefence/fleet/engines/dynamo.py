@@ -60,7 +60,7 @@ def read(asked: Asked) -> NodeFacts:
         model=model(asked, MODELS),
         settings=_settings(asked),
         workers=tuple(("", role) for role in workers.values()) if several else (),
-        open_api=asked.reply(MODELS).status == 200,
+        open_api=asked.reply(MODELS).serves,
         missing=("pool",) if pool.value is None else (),
     )
 

@@ -51,7 +51,7 @@ def read(asked: Asked) -> NodeFacts:
         model=text(one, "name") or model(asked, MODELS),
         flags={"auto_truncate": _TRUNCATES},
         settings=_settings(one),
-        open_api=asked.reply(MODELS).status == 200,
+        open_api=asked.reply(MODELS).serves,
         missing=("pool", "longest", "page_size"),
     )
 

@@ -55,7 +55,7 @@ def read(asked: Asked) -> NodeFacts:
         advertised=promised,
         model=model(asked),
         settings=_settings(asked, labels),
-        open_api=asked.reply(MODELS).status == 200,
+        open_api=asked.reply(MODELS).serves,
     )
 
 

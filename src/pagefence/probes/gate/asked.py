@@ -9,7 +9,10 @@ from pagefence.fleet import Answer
 from pagefence.probes.evidence import Kind
 
 # What a client must never set: each names a peer, a room, another request, or the key of a cache.
-FIELDS = ("bootstrap_host", "bootstrap_room", "kv_transfer_params", "rid", "cache_salt", "data_parallel_rank")
+FIELDS = (
+    "bootstrap_host", "bootstrap_port", "bootstrap_room", "kv_transfer_params", "disaggregated_params", "rid",
+    "cache_salt", "extra_key", "data_parallel_rank",
+)  # fmt: skip
 
 Judgement = tuple[Kind | None, str]
 

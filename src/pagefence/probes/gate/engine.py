@@ -86,7 +86,8 @@ def _compared(legs: list[NodeFacts]) -> Iterator[tuple[str, list[str | None]]]:
     yield "the transfer back-end", [None if f is None or f.value is None else str(f.value) for f in transfer]
     pages = [known(node.page_size) for node in legs]
     yield "the page size", [None if size is None else str(size) for size in pages]
-    yield "kv_cache_dtype", [node.settings.get("kv_cache_dtype") for node in legs]
+    types = [node.settings.get("kv_cache_dtype") for node in legs]
+    yield "kv_cache_dtype", [None if kind in ("", "None") else kind for kind in types]
 
 
 def advisory(case: Case) -> Iterator[Finding]:

@@ -40,7 +40,8 @@ def roles(case: Case) -> Iterator[Finding]:
     for node in facts.nodes:
         if node.role == UNKNOWN:
             what = "does not say whether it is prefill or decode"
-            yield Finding(label(node), what, Kind.INCONCLUSIVE, "Declare it with --prefill or --decode.")
+            remedy = "Declare it: --prefill or --decode, or a [[worker]] of fleet.toml where it does both."
+            yield Finding(label(node), what, Kind.INCONCLUSIVE, remedy)
     for role in missing:
         what = f"the fleet is disaggregated but no {role} node was found"
         yield Finding(facts.url, what, Kind.INCONCLUSIVE, f"Name it with --{role} URL.")

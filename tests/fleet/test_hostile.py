@@ -261,3 +261,11 @@ def test_a_fleet_that_echoes_a_key_brings_it_into_no_report(tmp_path: Path) -> N
     said = ended.stdout + ended.stderr + "".join(path.read_text() for path in tmp_path.iterdir())
     assert ended.returncode == 3 and "PAGEFENCE_KEY_A" in said
     assert KEY[:10] not in "".join(said.split())
+
+
+def test_a_fleet_that_echoes_a_key_is_not_approved(tmp_path: Path) -> None:
+    echo = models("sglang")
+    echo["data"][0]["id"] = f"m {KEY}"
+    with served(app({"/server_info": SGLANG, "/v1/models": echo})) as url:
+        ended = gated("GATE --lock lock --approve", url, tmp_path)
+    assert ended.returncode == 3 and not (tmp_path / "lock").exists()

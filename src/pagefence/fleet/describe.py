@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from pagefence.fleet.engines import ADAPTERS, Adapter, Asked, openai
+from pagefence.fleet.engines.readings import owner
 from pagefence.fleet.facts import (
     DECODE,
     PREFILL,
@@ -21,8 +23,18 @@ from pagefence.fleet.facts import (
     unreadable_node,
     untold,
 )
+from pagefence.fleet.fleet_file import address
 from pagefence.fleet.http import Fleet, Reply
+from pagefence.mistakes import Usage
 
+# What engines call themselves in their model lists.
+_OWNERS = {
+    "vllm": "vllm",
+    "sglang": "sglang",
+    "llamacpp": "llama-server",
+    "lmdeploy": "lmdeploy",
+    "tensorrt_llm": "tensorrt-llm",
+}
 _DECLARABLE = ("pool", "context", "longest", "page_size")
 
 
@@ -41,7 +53,8 @@ async def describe(fleet: Fleet) -> FleetFacts:
         # One server, asked at its own address.
         nodes, router = [replace(router, role=SINGLE if router.role == UNKNOWN else router.role)], None
     elif router is not None:
-        router = replace(router, role=ROUTER if nodes or not router.problem else router.role)
+        role = ROUTER if nodes or not router.problem else router.role
+        router = replace(router, role=role, workers=tuple((_quotable(url), how) for url, how in router.workers))
         problems = (*((f"{router.url} {router.problem}",) if router.problem else ()), *problems)
     front = router or (nodes[0] if target.router and nodes else None)
     return FleetFacts(
@@ -80,7 +93,13 @@ def _promised(front: NodeFacts | None, adapter: Adapter | None, nodes: Iterable[
 async def _worker(fleet: Fleet, url: str, role: str | None) -> NodeFacts:
     if not url:
         return unreadable_node("(no address)", role, "/server_info", "is listed by the router without an address")
-    node, _ = await _visited(fleet, url.rstrip("/"), role)
+    try:
+        url = address(url)
+    except Usage:  # not quoted: it may hold a password
+        return unreadable_node("(no address)", role, "/server_info", "is listed by the router, by no address to ask")
+    node, _ = await _visited(fleet, url, role)
+    if node.role == ROUTER and node.problem is None:
+        return replace(node, problem="is listed as a worker but is a router: name the workers behind it")
     return node
 
 
@@ -116,14 +135,26 @@ async def _node(
         rest = [path for path in (*adapter.asks, *adapter.also(reply)) if path not in replies]
         answers = await asyncio.gather(*(fleet.get(url, path, "admin", until) for path in rest))
         replies.update(zip(rest, answers, strict=True))
-        node = adapter.read(Asked(url, replies))
+        node = _of_one_engine(adapter.read(Asked(url, replies)), replies)
         return _declared(fleet, _with_role(replace(node, recognised=found), role)), adapter
     problem = f"is no engine that PageFence knows, by its answers to {', '.join(replies)}"
     return _declared(fleet, unreadable_node(url, role, "any endpoint", problem)), None
 
 
+def _of_one_engine(node: NodeFacts, replies: dict[str, Reply]) -> NodeFacts:
+    """Where the model list is another engine's than the figures, two processes answer here, and only one was seen."""
+    listed = owner(replies.get("/v1/models") or Reply(None, {}, "was not asked"))
+    says = _OWNERS.get(listed or "", node.engine)
+    if says == node.engine or node.engine not in _OWNERS.values() or node.role == ROUTER:
+        return node
+    problem = f"has figures of {node.engine} and a model list of {says}, so who answers there is unknown"
+    return replace(node, problem=problem)
+
+
 def _with_role(node: NodeFacts, role: str | None) -> NodeFacts:
     """A declared role that the live process contradicts becomes a problem."""
+    if role in (PREFILL, DECODE, SINGLE) and node.role == ROUTER:
+        return replace(node, role=role, problem="was named as a worker but is a router: name the workers behind it")
     if role in (PREFILL, DECODE) and node.role in (PREFILL, DECODE) and node.role != role:
         return replace(node, role=role, problem=f"was declared as {role} but says that it is {node.role}")
     if role in (PREFILL, DECODE) and node.role == SINGLE:
@@ -169,6 +200,11 @@ def _named(fleet: Fleet, node: NodeFacts) -> NodeFacts:
     if "engine" in said and node.engine == openai.ENGINE:
         node = replace(node, recognised=f"it was declared, and {node.recognised}")
     return replace(node, engine=said.get("engine", node.engine), version=said.get("version", node.version))
+
+
+def _quotable(url: str) -> str:
+    """An address as a report may show it: without the password that somebody wrote into it."""
+    return re.sub(r"(?<=://).*@", "", url)
 
 
 def _workers(fleet: Fleet, router: NodeFacts | None) -> tuple[tuple[str, str | None], ...]:

@@ -7,6 +7,7 @@ One figure for many nodes is a trap, so figures are kept per node, and a limit i
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -152,8 +153,19 @@ def unknown(source: str, problem: str) -> Figure:
 
 
 def text(body: Mapping[str, object], name: str) -> str | None:
+    """A word of a fleet, in one line: what is no letter of any script could pass for a line of a report."""
     value = body.get(name)
-    return value[:200] if isinstance(value, str) and value else None
+    if not isinstance(value, str) or not value:
+        return None
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in brief(value, 200))
+
+
+def brief(value: object, most: int = 300) -> str:
+    """As text, not too long, and still another text when the end of it differs: for what is compared later."""
+    said = str(value)
+    if len(said) <= most:
+        return said
+    return f"{said[: most - 20]}... {hashlib.sha256(said.encode('utf-8', 'replace')).hexdigest()[:16]}"
 
 
 def live_role(body: Mapping[str, object]) -> str:

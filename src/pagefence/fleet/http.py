@@ -21,6 +21,7 @@ import httpx
 
 from pagefence.fleet.answer import Answer, Piece, decode_json, mapping, read_piece
 from pagefence.fleet.target import Keys, Target
+from pagefence.mistakes import Usage
 
 T = TypeVar("T")
 
@@ -111,14 +112,19 @@ class Fleet:
         await self._client.aclose()
 
     def _connect(self, connections: int) -> httpx.AsyncClient:
-        return httpx.AsyncClient(
-            timeout=httpx.Timeout(self.timeout_s, connect=min(5.0, self.timeout_s)),
-            follow_redirects=False,
-            verify=self._trusts,
-            proxy=self.target.proxy,
-            trust_env=self._trust_env,
-            limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
-        )
+        try:
+            return httpx.AsyncClient(
+                timeout=httpx.Timeout(self.timeout_s, connect=min(5.0, self.timeout_s)),
+                follow_redirects=False,
+                verify=self._trusts,
+                proxy=self.target.proxy,
+                trust_env=self._trust_env,
+                limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
+                headers={"accept-encoding": "identity"},  # a few bytes can unfold to more than the memory holds
+            )
+        except (httpx.InvalidURL, ValueError, ImportError):  # their words would quote the password of a proxy
+            where = "`proxy`" if self.target.proxy is not None else "HTTP_PROXY, HTTPS_PROXY, ALL_PROXY or NO_PROXY"
+            raise Usage(f"{where} names no proxy that can be used; write http://HOST:PORT") from None
 
     @contextlib.asynccontextmanager
     async def visit(self, base: str) -> AsyncIterator[float]:
@@ -209,10 +215,14 @@ class Fleet:
             ):
                 reading.status = response.status_code
                 reading.retry_after_s = _seconds(response.headers.get("retry-after"))
-                if "text/event-stream" in response.headers.get("content-type", ""):
+                if _packed(response):
+                    reading.problem = _packed(response)
+                elif "text/event-stream" in response.headers.get("content-type", ""):
                     await reading.events(response.aiter_lines(), started)
                 else:
-                    reading.whole(await _read(response), time.monotonic() - started)
+                    raw = await _read(response)
+                    reading.whole(raw, time.monotonic() - started)
+                    reading.problem = _too_large(raw) or reading.problem
         except TimeoutError:
             reading.problem = f"no complete answer within {limit:g} s"
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
@@ -226,7 +236,11 @@ class Fleet:
             async with asyncio.timeout(limit):
                 request = client.stream(method, base.rstrip("/") + path, json=body, headers=self._headers(tenant))
                 async with request as response:
-                    raw = await _read(response)
+                    packed = _packed(response)
+                    raw = b"" if packed else await _read(response)
+                    if packed or _too_large(raw):
+                        # The beginning of a document may look whole: one of many lines, cut between two of them.
+                        return Reply(response.status_code, {}, packed or _too_large(raw))
         except TimeoutError:
             return Reply(None, {}, f"did not answer within {self._patience(limit):g} s")
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
@@ -362,6 +376,16 @@ async def _read(response: httpx.Response) -> bytes:
     return bytes(raw)
 
 
+def _too_large(raw: bytes) -> str | None:
+    return f"answered more than {_LARGEST_BODY >> 20} MiB" if len(raw) > _LARGEST_BODY else None
+
+
+def _packed(response: httpx.Response) -> str | None:
+    """Why an answer is not read that was compressed unasked."""
+    coding = response.headers.get("content-encoding", "identity").strip().lower()
+    return None if coding in ("", "identity") else f"answered in the coding {coding[:40]!r}, which was not asked for"
+
+
 def _seconds(value: str | None) -> float | None:
     try:
         seconds = float(value) if value is not None else None
@@ -409,8 +433,12 @@ def _obstacle(error: BaseException) -> str | None:
 
 @cache
 def _usual_trust() -> ssl.SSLContext:
-    """The authorities that the system trusts: read once, which takes longer than a small fleet."""
-    return httpx.create_ssl_context()
+    """The authorities that the system trusts: read once, which takes longer than a small fleet. Raises Usage."""
+    try:
+        return httpx.create_ssl_context()
+    except OSError as error:  # of which those of OpenSSL are
+        why = error.strerror or error
+        raise Usage(f"cannot read the authorities that SSL_CERT_FILE or SSL_CERT_DIR name: {why}") from None
 
 
 def _uses_tls(target: Target) -> bool:

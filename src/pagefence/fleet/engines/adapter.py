@@ -6,18 +6,18 @@ fails in the same way when a node is silent, refuses, redirects or answers somet
 
 from __future__ import annotations
 
-import hashlib
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from pagefence.fleet.answer import mapping
-from pagefence.fleet.facts import MISSING, Figure, Flag, NodeFacts, figure, positive, text, unknown
+from pagefence.fleet.facts import MISSING, Figure, Flag, NodeFacts, brief, figure, positive, text, unknown
 from pagefence.fleet.http import Reply
 
 Labels = Mapping[str, str]
-_LONGEST_SETTING = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,8 @@ class Asked:
             # The format ends every line so: a document without it is the beginning of one (or a web page).
             return [], "is cut off or is no Prometheus text"
         # Parsing a whole document takes 30 ms, too long where a thousand nodes are asked: only these lines are parsed.
-        lines = [line for line in reply.text.split("\n") if line.startswith((f"{name}{{", f"{name} "))]
+        its = _samples(name)
+        lines = [line for line in reply.text.split("\n") if its.match(line)]
         try:
             families = list(text_string_to_metric_families("\n".join(lines) + "\n"))
         except (ValueError, KeyError, IndexError):
@@ -72,6 +73,12 @@ class Asked:
             (s.labels, s.value) for family in families for s in family.samples if s.name == name
         ]
         return found, None if found else f"has no {name}"
+
+
+@cache
+def _samples(name: str) -> re.Pattern[str]:
+    """Lines of a metric. Blanks and tabs may stand before and behind a name, and a name in quotes among its labels."""
+    return re.compile(rf'[ \t]*(?:{re.escape(name)}[ \t{{]|{{[ \t]*"{re.escape(name)}")')
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,12 +146,4 @@ def number(value: object, source: str) -> Figure:
 
 def settings(body: Mapping[str, object], names: tuple[str, ...]) -> dict[str, str]:
     """Those of `names` that the object has, as text, for `--lock`."""
-    return {name: _whole(str(body[name])) for name in names if name in body}
-
-
-def _whole(value: str) -> str:
-    """A long value as its beginning and a digest of all of it, so that a change at its end is a change too."""
-    if len(value) <= _LONGEST_SETTING:
-        return value
-    digest = hashlib.sha256(value.encode("utf-8", "replace")).hexdigest()[:16]
-    return f"{value[:_LONGEST_SETTING]}... ({len(value):,} characters, sha256 {digest})"
+    return {name: brief(body[name]) for name in names if name in body}

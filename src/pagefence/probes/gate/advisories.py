@@ -35,13 +35,15 @@ class Advisory:
         """Whether a version is affected; None where that cannot be told.
 
         Not told: no version, none that can be compared, a build from a source tree without tags (its version begins
-        with 0.0 or 0.1 and ends in dev), and a pre-release of the release that brought the fix. Where no such release
-        is named, not told either: a post-release of the last that is affected, and a pre-release of any that may be the
-        next one.
+        with 0.0 or 0.1 and ends in dev), a version of another epoch than the record's, and a pre-release of the release
+        that brought the fix. Where no such release is named, not told either: a post-release of the last that is
+        affected, and a pre-release of any that may be the next one.
         """
         try:
             it = Version(version or "")
         except InvalidVersion:
+            return None
+        if it.epoch:
             return None
         if it.is_devrelease and it.release[:2] in ((0,), (0, 0), (0, 1)):
             return None
@@ -69,7 +71,8 @@ class Advisories:
     entries: tuple[Advisory, ...]
 
     def of(self, engine: str) -> tuple[Advisory, ...]:
-        return tuple(entry for entry in self.entries if entry.engine == engine)
+        """Those of an engine, however somebody wrote its name."""
+        return tuple(entry for entry in self.entries if entry.engine == engine.casefold())
 
     def age(self, today: date) -> str:
         """One phrase about how old the list is."""

@@ -92,6 +92,10 @@ def ready(case: Case) -> Iterator[Finding]:
         yield Finding(facts.url, f"the fleet itself says that it is not ready: {why}", Kind.INCONCLUSIVE)
     elif facts.ready is True:
         yield Finding(facts.url, "the fleet says that it is ready")
+    for node in facts.nodes:
+        if node.ready is False and facts.ready is not False:
+            why = "; ".join(node.reasons) or "no reason given"
+            yield Finding(label(node), f"says of itself that it is not ready: {why}", Kind.INCONCLUSIVE)
 
 
 def exposed(case: Case) -> Iterator[Finding]:

@@ -139,12 +139,18 @@ def _lines(node: NodeFacts, line: str) -> Iterator[tuple[str, str]]:
         "not found",
         "; ".join(f"{name} {_lack(_figure(node, name))}" for name in lacking),
     )
-    named = () if node.engine != openai.ENGINE else ("engine", "version")
+    named = {} if node.engine != openai.ENGINE else {"engine": "NAME", "version": "VERSION"}
     yield (
         "declare",
-        " ".join([line, *(f"--declare {name}=N" for name in lacking), *(f"--declare {n}=NAME" for n in named)]),
+        " ".join(
+            [
+                line,
+                *(f"--declare {name}=N" for name in lacking),
+                *(f"--declare {name}={value}" for name, value in named.items()),
+            ]
+        ),
     )
-    written = (*(f"{name} = N" for name in lacking), *(f'{name} = "NAME"' for name in named))
+    written = (*(f"{name} = N" for name in lacking), *(f'{name} = "{value}"' for name, value in named.items()))
     yield "or", f"in fleet.toml, beside url = {_quoted(node.url)}: {', '.join(written)}"
     for name in (*lacking, *named):
         yield "", f"{name}: {_MEANS[name]}"

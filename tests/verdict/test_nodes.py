@@ -35,7 +35,7 @@ def test_a_server_without_a_pool_is_explained_with_what_to_declare() -> None:
 def test_what_is_declared_of_an_unknown_engine_includes_its_name() -> None:
     said = shown(None, replace(NO_POOL, role="single", engine="openai-compatible", version=None))
     assert "pagefence gate http://r --declare pool=N --declare engine=NAME --declare version=VERSION" in said
-    assert 'url = "http://r": pool = N, engine = "NAME", version = "NAME"' in said
+    assert 'url = "http://r": pool = N, engine = "NAME", version = "VERSION"' in said
 
 
 def test_what_was_asked_is_grouped_by_what_came_of_it() -> None:

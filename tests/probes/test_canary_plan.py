@@ -95,7 +95,7 @@ def test_a_reader_that_showed_nothing_tells_less_the_next_time() -> None:
 
 def test_a_sentinel_holds_sixty_bits() -> None:
     assert bits(len(WORDS)) >= LEAST_BITS
-    assert LENGTH == len(next(draw(1)))
+    assert len(next(draw(1))) == LENGTH
 
 
 def test_sentinels_are_disjoint_as_long_as_the_words_last_and_then_go_on() -> None:

@@ -63,6 +63,8 @@ class Search:
     def _downwards(self, refused: int) -> int | None:
         if self.told is not None and self.accepted < self.told < refused:
             return self.told
+        if self.accepted == self.told:  # the figure itself fits, so it most likely is the border
+            return self.accepted + 1
         if self.accepted == 0:
             return max(
                 1, refused - 1 if self.questions <= _ONE_BY_ONE else refused - 2 ** (self.questions - _ONE_BY_ONE)

@@ -14,7 +14,7 @@ from pagefence.fleet import Answer, Limits
 from pagefence.probes.boundary.shots import borders_over
 from pagefence.probes.canary.prior import FORMS, LENGTHS, Belief, Cell, schedule
 from pagefence.probes.plan import make_plan, usual_budget
-from pagefence.probes.prompt import ASKING, NEUTRAL, Prompt
+from pagefence.probes.prompt import ASKING, NEUTRAL, Manner, Prompt
 from pagefence.probes.run import Outcome, settled
 from pagefence.probes.sentinel import LEAST_BITS, LENGTH, Sentinel, bits, coincidence, draw, look
 from pagefence.probes.shot import ASKED, LISTED, PLAIN, Maker, Purpose
@@ -117,7 +117,7 @@ def test_the_chance_of_a_coincidence_is_bounded_by_its_formula() -> None:
 # --- the manners that this model copies
 
 
-def control(manner: object, holds: bool) -> Outcome:
+def control(manner: Manner, holds: bool) -> Outcome:
     shot = replace(Maker(1).shot("canary", Purpose.CONTROL, "a", 64, 24), manner=manner)
     answer = Answer(200, text=str(shot.sentinel) if holds else "no", finish_reason="length")
     return Outcome(shot, Prompt("", 64, True), answer, {})

@@ -68,6 +68,8 @@ def build(command: str, probes: tuple[str, ...], given: Mapping[str, Any], envir
         json=given.get("json"),
         junit=given.get("junit"),
         sarif=given.get("sarif"),
+        salt_field=_salt_field(given.get("salt_field")),
+        timing=bool(given.get("timing")),
         yes=bool(given.get("yes")),
         keep=bool(given.get("keep")),
         line=_line(command, given),
@@ -137,6 +139,12 @@ def _declared(pairs: Sequence[str]) -> tuple[dict[str, int], dict[str, str]]:
     return said, software
 
 
+def _salt_field(name: str | None) -> str | None:
+    if name is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,60}", name):
+        raise Usage(f"--salt-field {name[:60]!r} is no name of a field; write --salt-field cache_salt, or none")
+    return name
+
+
 def _apart(given: Mapping[str, Any]) -> None:
     """Each report goes to a place of its own. Raises Usage."""
     places = [str(given[name]) for name in _REPORTS if given.get(name)]
@@ -204,12 +212,13 @@ def _line(command: str, given: Mapping[str, Any]) -> str:
         "ca",
         "client_cert",
         "client_key",
+        "salt_field",
     ):
         words += [_flag(name), str(given[name])] if given.get(name) else []
     for name in ("prefill", "decode", "declare"):
         words += [word for value in given.get(name) or () for word in (_flag(name), value)]
     words += ["--keys-file", str(given["keys_file"])] if given.get("keys_file") else []
-    for name in ("thorough", "active", "inside"):
+    for name in ("thorough", "active", "inside", "timing"):
         words += [_flag(name)] if given.get(name) else []
     for name in ("headroom", "timeout", "retries"):
         words += [_flag(name), f"{given[name]:g}"] if given.get(name) is not None else []

@@ -23,6 +23,7 @@ from pagefence.fleet.embedded import Recipe, Running, embedded
 from pagefence.mistakes import EXIT_INCONCLUSIVE, CouldNotAsk
 from pagefence.probes import Config, Examination, ProbeResult, examine
 from pagefence.probes.gate import Policy
+from pagefence.probes.salt.sharing import Sharing
 from pagefence.run import terminated_is_interrupted
 from pagefence.ticker import Ticker
 from pagefence.verdict.decide import EXIT_CLEAN, decide
@@ -53,6 +54,8 @@ class Options:
     json: str | None = None
     junit: str | None = None
     sarif: str | None = None
+    salt_field: str | None = None
+    timing: bool = False
     yes: bool = False
     keep: bool = False
     line: str = "pagefence verify"
@@ -152,7 +155,9 @@ def _config(options: Options, seed: int) -> Config:
     """What to ask."""
     declared_pd = options.target is None or options.target.disaggregated
     policy = Policy(options.headroom, options.edge_limit, options.inside, options.lock, options.approve, options.active)
-    return Config(options.probes, seed, declared_pd, options.seed is None, policy)
+    fresh = options.seed is None or options.target is None  # what has just been started has seen nothing
+    sharing = Sharing(options.salt_field, options.timing)
+    return Config(options.probes, seed, declared_pd, fresh, policy, sharing)
 
 
 def _console(stderr: bool) -> Console:

@@ -47,10 +47,46 @@ class Toy:
     calls: list[int] = field(default_factory=list)
     url: str = ""
     slips: frozenset[str] = frozenset()  # words over which this model slips
+    caches: bool = True
+    tells_cached: bool = True
+    counts: bool = True  # whether the workers have /metrics
+    neighbours: int = 0  # requests of others for each of ours, in the counters only
+    usage: dict[str, int] = field(default_factory=dict)  # what every answer reports instead of the truth
 
     def __post_init__(self) -> None:
         self.free = list(range(self.decode_pool // PAGE))
         self.memory = [[""] * PAGE for _ in self.free]
+        self.cache: set[tuple[str, ...]] = set()
+        self.counters = dict.fromkeys(("prompts", "computed_tokens", "cached_tokens", "handoffs", "prompt_tokens"), 0)
+
+    def look_up(self, key: str, tokens: list[str]) -> int:
+        """Tokens of the full pages that this key has had before; all of them are cached from now on."""
+        if not self.caches:
+            return 0
+        whose = "" if self.bug == "unsalted" else key
+        found, on = 0, True
+        for end in range(PAGE, len(tokens) + 1, PAGE):
+            start = end - PAGE if self.bug == "unchained" else 0
+            page = (whose, *tokens[start:end])
+            on = (on or self.bug == "unchained") and page in self.cache
+            found += PAGE if on else 0
+            self.cache.add(page)
+        return found
+
+    def count(self, length: int, cached: int) -> None:
+        """What prefill and decode count for one prompt."""
+        stub = self.bug == "stub" and length > self.longest
+        for _ in range(1 + self.neighbours):
+            self.counters["prompts"] += 1
+            self.counters["handoffs"] += 1
+            self.counters["computed_tokens"] += 1 if stub else length - cached
+            self.counters["cached_tokens"] += cached
+            self.counters["prompt_tokens"] += length
+
+    def metrics(self, role: str) -> str:
+        names = ("handoffs", "prompt_tokens") if role == "decode" else ("prompts", "computed_tokens", "cached_tokens")
+        lines = [f'pagefence_{name}_total{{role="{role}"}} {self.counters[name]}' for name in names]
+        return "\n".join([f'pagefence_worker_info{{role="{role}"}} 1.0', *lines]) + "\n"
 
     @property
     def longest(self) -> int:
@@ -112,6 +148,12 @@ def application(toy: Toy) -> Starlette:
 
         return endpoint
 
+    def metrics(role: str) -> Any:
+        async def endpoint(request: Request) -> Response:
+            return Response(toy.metrics(role), 200 if toy.counts else 404)
+
+        return endpoint
+
     async def router_info(request: Request) -> Response:
         workers = [{"name": r, "role": r, "url": f"{toy.url}/{r}", "alive": True} for r in ("prefill", "decode")]
         return JSONResponse(
@@ -164,8 +206,16 @@ def application(toy: Toy) -> Starlette:
         if over and (length + new > toy.context or toy.bug not in ("stub", "accepts")):
             said = f"This model's maximum context length is {toy.context} tokens. You sent {length}."
             return error(400, said, type="invalid_request_error", code="context_length_exceeded")
+        key = request.headers["authorization"] + str(body.get("cache_salt", ""))
+        cached = toy.look_up(key, tokens_of(body["prompt"])) if length <= toy.longest else 0
         text, counted = toy.answer(body["prompt"], new)
-        usage = {"prompt_tokens": counted, "completion_tokens": new, "total_tokens": counted + new}
+        if toy.bug == "bad-cache" and cached:
+            text = " ".join(["the"] * new)
+        toy.count(length, cached)
+        usage: dict[str, object] = {"prompt_tokens": counted, "completion_tokens": new, "total_tokens": counted + new}
+        usage |= toy.usage
+        if toy.tells_cached:
+            usage["prompt_tokens_details"] = {"cached_tokens": cached}
         if not body.get("stream"):
             return JSONResponse({"choices": [{"text": text, "finish_reason": "length"}], "usage": usage})
         return StreamingResponse(_events(text, usage, toy), media_type="text/event-stream")
@@ -179,11 +229,13 @@ def application(toy: Toy) -> Starlette:
             Route("/v1/completions", completions, methods=["POST"]),
             Route("/prefill/server_info", node("prefill")),
             Route("/decode/server_info", node("decode")),
+            Route("/prefill/metrics", metrics("prefill")),
+            Route("/decode/metrics", metrics("decode")),
         ]
     )
 
 
-async def _events(text: str, usage: dict[str, int], toy: Toy) -> AsyncIterator[str]:
+async def _events(text: str, usage: dict[str, object], toy: Toy) -> AsyncIterator[str]:
     for word in re.findall(r"\S+\s*|\s+", text):
         yield f"data: {json.dumps({'choices': [{'text': word, 'finish_reason': None}]})}\n\n"
     yield f"data: {json.dumps({'choices': [{'text': '', 'finish_reason': 'length'}]})}\n\n"

@@ -13,20 +13,31 @@ from pagefence.probes.boundary.judge import judge as judge_borders
 from pagefence.probes.boundary.shots import NAME as BOUNDARY
 from pagefence.probes.canary.judge import judge as judge_words
 from pagefence.probes.canary.shots import NAME as CANARY
+from pagefence.probes.conservation.judge import NAME as CONSERVATION
+from pagefence.probes.conservation.judge import judge as judge_counts
 from pagefence.probes.evidence import Evidence, Kind, ProbeResult
 from pagefence.probes.gate import ActiveResults, Policy, gate, may_approve
 from pagefence.probes.gate.active import ask_active
 from pagefence.probes.gate.lock import LockState, read_lock, write_lock
 from pagefence.probes.plan import make_plan
 from pagefence.probes.run import Log, Progress, execute
+from pagefence.probes.salt.judge import judge as judge_sharing
+from pagefence.probes.salt.sharing import KEYS_ALONE, Sharing, field_for
+from pagefence.probes.salt.shots import NAME as SALT
 from pagefence.probes.seen import Seen
+from pagefence.probes.windows import Watcher
 
 Judge = Callable[[Seen], ProbeResult]
 
 # A probe that sends prompts takes part in the plan by its name and is judged by its function. The gate sends none of
 # them; what it asks with `--active` is asked before.
 GATE = "gate"
-JUDGES: Mapping[str, Judge] = {BOUNDARY: judge_borders, CANARY: judge_words}
+JUDGES: Mapping[str, Judge] = {
+    BOUNDARY: judge_borders,
+    CANARY: judge_words,
+    SALT: judge_sharing,
+    CONSERVATION: judge_counts,
+}
 PROBES = (GATE, *JUDGES)
 
 
@@ -37,6 +48,7 @@ class Config:
     declared_pd: bool = False
     fresh: bool = True
     policy: Policy = field(default_factory=Policy)
+    sharing: Sharing = KEYS_ALONE
 
 
 @dataclass(slots=True)
@@ -63,7 +75,8 @@ class Examination:
             elif self.obstacle is not None:
                 found.append(_not_asked(name, self.obstacle))
             elif self.limits is not None and self.log.asked is not None:
-                found.append(JUDGES[name](Seen(self.log.asked, self.log.outcomes, self.limits, self.facts)))
+                log = self.log
+                found.append(JUDGES[name](Seen(self.log.asked, log.outcomes, self.limits, self.facts, log.windows)))
             else:
                 found.append(ProbeResult(name, finished=False))
         return tuple(found)
@@ -126,19 +139,23 @@ async def _prompts(
     if not asking:
         return
     found = borders(facts)
-    examination.obstacle = await _obstacle(fleet, facts, found, asking)
+    sharing = replace(config.sharing, field=field_for(facts, config.sharing.field))
+    examination.obstacle = await _obstacle(fleet, facts, found, asking, sharing)
     if examination.obstacle is not None or isinstance(found, str):
         return
     examination.limits = found
-    plan = make_plan(found, config.seed, asking, config.fresh)
+    plan = make_plan(found, config.seed, asking, config.fresh, sharing)
     announce(
         f"plan: {len(plan.expected)} requests, about {plan.prompt_tokens:,} prompt tokens and "
         f"{plan.new_tokens:,} new ones (seed {config.seed}); longest legal prompt {found.longest:,}"
     )
-    await execute(fleet, plan, examination.log, progress)
+    if plan.shots:
+        await execute(fleet, plan, examination.log, progress, Watcher(fleet, facts))
 
 
-async def _obstacle(fleet: Fleet, facts: FleetFacts, found: Limits | str, asking: tuple[str, ...]) -> str | None:
+async def _obstacle(
+    fleet: Fleet, facts: FleetFacts, found: Limits | str, asking: tuple[str, ...], sharing: Sharing
+) -> str | None:
     """Why prompts cannot be sent, if they cannot: found out before a hundred requests fail one by one."""
     if fleet.target.router is None:
         return "no router URL was given, so no client's request can be sent"
@@ -148,6 +165,11 @@ async def _obstacle(fleet: Fleet, facts: FleetFacts, found: Limits | str, asking
         return f"the longest legal prompt is {found.longest} tokens, too short for a probe"
     if CANARY in asking and not fleet.keys.two:
         return "the canary needs two tenants: set PAGEFENCE_KEY_A and PAGEFENCE_KEY_B to different keys"
+    if SALT in asking and sharing.field is None and not fleet.keys.two:
+        return (
+            "the salt probe needs two tenants: set PAGEFENCE_KEY_A and PAGEFENCE_KEY_B to different keys, or name the "
+            "field that tells them apart with --salt-field"
+        )
     for tenant in ("a", "b"):
         answer = await fleet.complete(Request("Hello", 1), tenant, 30.0)
         if not answer.answered:

@@ -10,11 +10,17 @@ from __future__ import annotations
 from pagefence.fleet import Limits
 from pagefence.probes.boundary import shots as border
 from pagefence.probes.canary import shots as canary
+from pagefence.probes.salt import shots as salt
+from pagefence.probes.salt.sharing import KEYS_ALONE, Sharing
 from pagefence.probes.shot import Maker, Plan, Shot, Wave
 
 
 def make_plan(
-    limits: Limits, seed: int, probes: tuple[str, ...] = (border.NAME, canary.NAME), fresh: bool = True
+    limits: Limits,
+    seed: int,
+    probes: tuple[str, ...] = (border.NAME, canary.NAME),
+    fresh: bool = True,
+    sharing: Sharing = KEYS_ALONE,
 ) -> Plan:
     """The whole run for these limits."""
     maker = Maker(seed)
@@ -22,6 +28,8 @@ def make_plan(
     waves: list[Wave] = []
     if canaries:
         waves.append(Wave("positive controls", canary.controls(maker, limits), limits.pool))
+    if salt.NAME in probes:
+        waves += salt.waves(maker, limits, sharing, alone=not (borders or canaries))
     longest: tuple[Shot, ...] = ()
     if borders:
         waves.append(Wave("borders over the limits", border.over(maker, limits), limits.pool))

@@ -9,10 +9,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from pagefence.fleet import Answer, Fleet, Request
+from pagefence.fleet.counters import Window
 from pagefence.probes.prompt import Counter as Count
 from pagefence.probes.prompt import Manner, Prompt, Ruler, fitted, lay_out, write
 from pagefence.probes.sentinel import Sentinel, recalled, repeated, scan
 from pagefence.probes.shot import Plan, Purpose, Shot, Wave
+from pagefence.probes.windows import Watcher
 
 _RETRIES = 4
 _LONGEST_WAIT_S = 10.0
@@ -58,6 +60,7 @@ class Log:
     complete: bool = False
     skipped: set[str] = field(default_factory=set)
     lost: Counter[Purpose] = field(default_factory=Counter)
+    windows: list[Window] = field(default_factory=list)
 
     @property
     def asked(self) -> Plan | None:
@@ -77,8 +80,11 @@ class Log:
 Progress = Callable[[str, int, int], None]
 
 
-async def execute(fleet: Fleet, plan: Plan, log: Log, progress: Progress) -> None:
-    """Run every wave; the next one begins when the last shot of this one has its answer."""
+async def execute(fleet: Fleet, plan: Plan, log: Log, progress: Progress, watcher: Watcher | None = None) -> None:
+    """Run every wave; the next one begins when the last shot of this one has its answer.
+
+    `watcher` reads the fleet's counters around each wave; without one they are not read.
+    """
     log.plan = plan
     first = plan.shots[0]
     ruler = await ruler_for(fleet, first.tenant, first.nonce, first.sentinel, first.manner)
@@ -87,7 +93,15 @@ async def execute(fleet: Fleet, plan: Plan, log: Log, progress: Progress) -> Non
             log.skipped.update(shot.id for shot in wave.shots)
             continue
         progress(wave.title, len(log.outcomes), _total(plan, log))
+        begun = len(log.outcomes)
+        if watcher is not None and wave.counted:
+            await watcher.begin()
         await _wave(fleet, plan, wave, log, progress, ruler)
+        if watcher is not None and wave.counted:
+            answers = [a for o in log.outcomes[begun:] for a in o.answers]
+            log.windows.append(await watcher.end(wave, sum(a.answered for a in answers)))
+        elif watcher is not None:
+            watcher.forget()
     log.complete = True
 
 
@@ -150,7 +164,7 @@ def _counter(fleet: Fleet, tenant: str) -> Count:
 
 
 async def _shoot(fleet: Fleet, plan: Plan, shot: Shot, prompt: Prompt, log: Log) -> Outcome:
-    request = Request(prompt.text, shot.max_tokens, shot.temperature, shot.seed, shot.stream)
+    request = Request(prompt.text, shot.max_tokens, shot.temperature, shot.seed, shot.stream, extra=shot.extra)
     if log.lost[shot.purpose] >= _PATIENCE:
         answer = Answer(
             None, problem=f"not asked: {_PATIENCE} others ({shot.purpose}) had no answer", stream=shot.stream

@@ -6,18 +6,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pagefence.fleet import FleetFacts, Limits
+from pagefence.fleet.counters import Window
 from pagefence.probes.run import Outcome
 from pagefence.probes.shot import Plan
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """All outcomes of a run so far, of every probe: what one probe sends another may judge."""
+    """All outcomes of a run so far, of every probe: what one probe sends another may judge.
+
+    `windows`: what the fleet's own counters said around each wave, where they were read.
+    """
 
     plan: Plan
     outcomes: Sequence[Outcome]
     limits: Limits
     facts: FleetFacts
+    windows: Sequence[Window] = ()
 
     def of(self, probe: str) -> list[Outcome]:
         return [o for o in self.outcomes if o.shot.probe == probe]

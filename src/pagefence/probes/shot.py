@@ -22,6 +22,7 @@ class Purpose(StrEnum):
     PLANT = "planting"
     READ_OVER = "reading over the limit"
     READ = "reading"
+    SHARE = "prefix sharing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,8 @@ class Shot:
     """One request to send: how long, whose, with which words, in which form.
 
     `spare`: other words for a second try. A small model slips over some words now and then; a fleet that answers from
-    other pages than the prompt's loses any words.
+    other pages than the prompt's loses any words. `arm`: what a probe that compares answers compares this one as.
+    `extra`: more fields of the request's body.
     """
 
     id: str
@@ -44,6 +46,8 @@ class Shot:
     stream: bool = False
     seed: int = 0
     spare: Sentinel | None = None
+    arm: str = ""
+    extra: tuple[tuple[str, object], ...] = ()
 
     @property
     def with_spare(self) -> Shot | None:
@@ -79,12 +83,14 @@ class Wave:
     """Shots whose order does not matter, run together as far as `room` tokens allow (0: one at a time).
 
     `unproven`: only while the fleet answers over its limits and no answer has proven whose words it is made of.
+    `counted`: whether the fleet's counters are read around it.
     """
 
     title: str
     shots: tuple[Shot, ...]
     room: int
     unproven: bool = False
+    counted: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -206,7 +206,8 @@ def application(toy: Toy) -> Starlette:
         if over and (length + new > toy.context or toy.bug not in ("stub", "accepts")):
             said = f"This model's maximum context length is {toy.context} tokens. You sent {length}."
             return error(400, said, type="invalid_request_error", code="context_length_exceeded")
-        key = request.headers["authorization"] + str(body.get("cache_salt", ""))
+        key = "" if toy.bug == "keyless" else request.headers["authorization"]
+        key += str(body.get("cache_salt", ""))
         cached = toy.look_up(key, tokens_of(body["prompt"])) if length <= toy.longest else 0
         text, counted = toy.answer(body["prompt"], new)
         if toy.bug == "bad-cache" and cached:
@@ -214,8 +215,12 @@ def application(toy: Toy) -> Starlette:
         toy.count(length, cached)
         usage: dict[str, object] = {"prompt_tokens": counted, "completion_tokens": new, "total_tokens": counted + new}
         usage |= toy.usage
+        if toy.bug == "stream-counts" and body.get("stream"):
+            usage |= {"prompt_tokens": counted - 1, "total_tokens": counted - 1 + new}
         if toy.tells_cached:
             usage["prompt_tokens_details"] = {"cached_tokens": cached}
+        if toy.bug == "no-usage":
+            usage = {}
         if not body.get("stream"):
             return JSONResponse({"choices": [{"text": text, "finish_reason": "length"}], "usage": usage})
         return StreamingResponse(_events(text, usage, toy), media_type="text/event-stream")

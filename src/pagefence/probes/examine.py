@@ -149,8 +149,7 @@ async def _prompts(
         f"plan: {len(plan.expected)} requests, about {plan.prompt_tokens:,} prompt tokens and "
         f"{plan.new_tokens:,} new ones (seed {config.seed}); longest legal prompt {found.longest:,}"
     )
-    if plan.shots:
-        await execute(fleet, plan, examination.log, progress, Watcher(fleet, facts))
+    await execute(fleet, plan, examination.log, progress, Watcher(fleet, facts))
 
 
 async def _obstacle(

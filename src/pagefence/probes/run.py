@@ -86,6 +86,9 @@ async def execute(fleet: Fleet, plan: Plan, log: Log, progress: Progress, watche
     `watcher` reads the fleet's counters around each wave; without one they are not read.
     """
     log.plan = plan
+    if not plan.shots:
+        log.complete = True
+        return
     first = plan.shots[0]
     ruler = await ruler_for(fleet, first.tenant, first.nonce, first.sentinel, first.manner)
     for wave in plan.waves:

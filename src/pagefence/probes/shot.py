@@ -111,7 +111,13 @@ class Plan:
 
     @property
     def sentinels(self) -> tuple[Sentinel, ...]:
-        return tuple(words for shot in self.shots for words in (shot.sentinel, shot.spare) if words is not None)
+        """Each once, though several shots may ask the same prompt."""
+        found: dict[tuple[str, tuple[str, ...]], Sentinel] = {}
+        for shot in self.shots:
+            for words in (shot.sentinel, shot.spare):
+                if words is not None:
+                    found.setdefault((words.owner, words.words), words)
+        return tuple(found.values())
 
     @property
     def prompt_tokens(self) -> int:

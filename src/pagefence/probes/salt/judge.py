@@ -137,8 +137,9 @@ def _words(mine: Sequence[Outcome], seen: Seen) -> list[Evidence]:
     if any(shot.probe == "canary" for shot in seen.plan.shots):
         return []
     found = []
+    planted = seen.plan.sentinels
     for outcome in mine:
-        for sighting in scan(outcome.answer.text, seen.plan.sentinels, outcome.shot.sentinel):
+        for sighting in scan(outcome.answer.text, planted, outcome.shot.sentinel):
             if sighting.proof:
                 what = f"tenant {outcome.shot.tenant.upper()}'s answer holds the words of another prompt: "
                 what += repr(str(sighting.sentinel))

@@ -1,4 +1,4 @@
-"""One run of `verify`, `gate` or `canary`, from its options to its exit code: start or find the fleet, ask, report."""
+"""One run of `verify` or of one probe, from its options to its exit code: start or find the fleet, ask, report."""
 
 from __future__ import annotations
 

@@ -233,7 +233,8 @@ async def _again(fleet: Fleet, ruler: Ruler, spare: Shot, lost: Outcome, log: Lo
     """A legal reader that lost its words, once more with other words of the same length."""
     prompt = await write(ruler, spare.nonce, spare.sentinel, spare.tokens, spare.manner)
     if prompt is None:
-        return lost
+        answer = Answer(None, problem="the fleet no longer counts tokens for us (/tokenize)", stream=spare.stream)
+        return Outcome(spare, Prompt("", spare.tokens, False), answer, {}, first=lost.answer, first_prompt=lost.prompt)
     request = Request(prompt.text, spare.max_tokens, seed=spare.seed, stream=spare.stream)
     answer = await _ask(fleet, request, spare, log)
     return Outcome(spare, prompt, answer, request.body(fleet.model), first=lost.answer, first_prompt=lost.prompt)

@@ -43,7 +43,8 @@ def judge(seen: Seen) -> ProbeResult:
     counts = {arm: counted(seen, arm) for arm in (*_MUST_MISS, Arm.AGAIN)}
     again = usage(mine, Arm.AGAIN)
     asked = again.answered
-    held = len(again.hits) or (asked if counts[Arm.AGAIN].hit else 0)
+    timely = times is not None and times.shows
+    held = len(again.hits) or (asked if counts[Arm.AGAIN].hit or timely else 0)
     checks = [*_by_usage(mine, seen.plan.fresh), *_by_counters(counts, seen.plan.fresh)]
     evidence = _hits(mine, seen) + _counted_hits(mine, counts, seen) + _words(mine, seen) + _lost(mine, seen)
     if times is not None:
@@ -53,10 +54,16 @@ def judge(seen: Seen) -> ProbeResult:
     evidence += _blind(mine, counts, times)
     evidence += _unanswered(mine, seen)
     checks.append(_arms(seen))
-    visible = held > 0 or (times is not None and times.shows)
-    shown = sum(len(of(mine, arm)) for arm in (Arm.OTHER, Arm.TWIN)) if visible and alone else 0
+    # The two controls beside other probes are too few for a bound.
+    shown = sum(len(of(mine, arm)) for arm in (Arm.OTHER, Arm.TWIN)) if held and alone else 0
     return ProbeResult(
-        NAME, tuple(checks), tuple(evidence), shown=shown, controls=(held, asked), finished=seen.complete(NAME)
+        NAME,
+        tuple(checks),
+        tuple(evidence),
+        shown=shown,
+        controls=(held, asked),
+        finished=seen.complete(NAME),
+        seeks=Kind.FAIL,
     )
 
 

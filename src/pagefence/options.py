@@ -12,6 +12,7 @@ from typing import Any
 
 from pagefence.fleet import Keys, Target
 from pagefence.fleet.embedded import Recipe
+from pagefence.fleet.facts import SPEED
 from pagefence.fleet.fleet_file import FIGURES, SOFTWARE, FleetFile, address, different, read_fleet_file
 from pagefence.fleet.target import Tls
 from pagefence.lab import faults
@@ -22,6 +23,7 @@ _THOROUGH = 8192
 _EMBEDDED_ONLY = ("fault", "guards", "model", "thorough", "keep")
 _FLEET_ONLY = ("declare", "retries", "ca", "client_cert", "client_key")
 _REPORTS = ("json", "junit", "sarif")
+_NO_FIGURE = ("no number of tokens; write --declare {}=8192", "no whole number above 0; write --declare {}=989e12")
 _TIMEOUT_S, _HEADROOM = 120.0, 1.25
 
 
@@ -130,11 +132,20 @@ def _declared(pairs: Sequence[str]) -> tuple[dict[str, int], dict[str, str]]:
         if name not in FIGURES:
             known = ", ".join((*FIGURES, *SOFTWARE))
             raise Usage(f"--declare {pair[:60]!r} names none of {known}; write --declare pool=8192")
+        value = _whole(value) if name in SPEED else value
         if not (value.isascii() and value.isdigit() and 0 < int(value[:17]) <= 2**53) or len(value) > 16:
-            raise Usage(f"--declare {pair[:60]!r} holds no number of tokens; write --declare {name}=8192")
+            raise Usage(f"--declare {pair[:60]!r} holds {_NO_FIGURE[name in SPEED].format(name)}")
         if said.setdefault(name, int(value)) != int(value):
             raise Usage(f"--declare says two things about {name}")
     return said, software
+
+
+def _whole(value: str) -> str:
+    """989e12 as digits, for figures that have many; anything else as it is."""
+    found = re.fullmatch(r"(\d{1,6})(?:\.(\d{1,6}))?[eE]\+?(\d{1,2})", value)
+    if found is None or len(found[2] or "") > int(found[3]):
+        return value
+    return found[1] + (found[2] or "").ljust(int(found[3]), "0")
 
 
 def _apart(given: Mapping[str, Any]) -> None:

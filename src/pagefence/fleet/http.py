@@ -312,6 +312,7 @@ class _Reading:
             ttft_s=self.ttft_s,
             total_s=total_s,
             retry_after_s=self.retry_after_s,
+            at=time.time() - total_s,
         )
 
 

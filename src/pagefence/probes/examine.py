@@ -9,6 +9,7 @@ from pagefence.files import CannotWrite, check_writable
 from pagefence.fleet import Fleet, FleetFacts, Limits, Request
 from pagefence.fleet.describe import describe
 from pagefence.fleet.facts import limits as borders
+from pagefence.mistakes import Usage
 from pagefence.probes.boundary.judge import judge as judge_borders
 from pagefence.probes.boundary.shots import NAME as BOUNDARY
 from pagefence.probes.canary.judge import judge as judge_words
@@ -17,6 +18,9 @@ from pagefence.probes.evidence import Evidence, Kind, ProbeResult
 from pagefence.probes.gate import ActiveResults, Policy, gate, may_approve
 from pagefence.probes.gate.active import ask_active
 from pagefence.probes.gate.lock import LockState, read_lock, write_lock
+from pagefence.probes.latency.judge import judge as judge_times
+from pagefence.probes.latency.policy import Timing
+from pagefence.probes.latency.shots import NAME as LATENCY
 from pagefence.probes.plan import make_plan
 from pagefence.probes.run import Log, Progress, execute
 from pagefence.probes.seen import Seen
@@ -26,7 +30,7 @@ Judge = Callable[[Seen], ProbeResult]
 # A probe that sends prompts takes part in the plan by its name and is judged by its function. The gate sends none of
 # them; what it asks with `--active` is asked before.
 GATE = "gate"
-JUDGES: Mapping[str, Judge] = {BOUNDARY: judge_borders, CANARY: judge_words}
+JUDGES: Mapping[str, Judge] = {BOUNDARY: judge_borders, CANARY: judge_words, LATENCY: judge_times}
 PROBES = (GATE, *JUDGES)
 
 
@@ -37,6 +41,7 @@ class Config:
     declared_pd: bool = False
     fresh: bool = True
     policy: Policy = field(default_factory=Policy)
+    timing: Timing = field(default_factory=Timing)
 
 
 @dataclass(slots=True)
@@ -63,7 +68,9 @@ class Examination:
             elif self.obstacle is not None:
                 found.append(_not_asked(name, self.obstacle))
             elif self.limits is not None and self.log.asked is not None:
-                found.append(JUDGES[name](Seen(self.log.asked, self.log.outcomes, self.limits, self.facts)))
+                found.append(
+                    JUDGES[name](Seen(self.log.asked, self.log.outcomes, self.limits, self.facts, self.config.timing))
+                )
             else:
                 found.append(ProbeResult(name, finished=False))
         return tuple(found)
@@ -122,20 +129,29 @@ async def _prompts(
 ) -> None:
     """The probes that send prompts: one plan for all."""
     config = examination.config
-    asking = tuple(name for name in config.probes if name in JUDGES)
+    # In `verify` the times of the others' answers are judged; only asked for itself it sends prompts of its own.
+    asking = tuple(name for name in config.probes if name in JUDGES and (name != LATENCY or config.timing.asked))
     if not asking:
         return
+    _calibrated(config.timing, facts)
     found = borders(facts)
     examination.obstacle = await _obstacle(fleet, facts, found, asking)
     if examination.obstacle is not None or isinstance(found, str):
         return
     examination.limits = found
-    plan = make_plan(found, config.seed, asking, config.fresh)
+    plan = make_plan(found, config.seed, asking, config.fresh, config.timing.rounds)
     announce(
         f"plan: {len(plan.expected)} requests, about {plan.prompt_tokens:,} prompt tokens and "
         f"{plan.new_tokens:,} new ones (seed {config.seed}); longest legal prompt {found.longest:,}"
     )
     await execute(fleet, plan, examination.log, progress)
+
+
+def _calibrated(timing: Timing, facts: FleetFacts) -> None:
+    """Raises Usage for a calibration of another model, engine or version."""
+    refused = timing.calibration.refusal(facts) if timing.calibration is not None else None
+    if refused is not None:
+        raise Usage(f"{refused}; take one of this fleet with `pagefence latency --calibrate FILE`")
 
 
 async def _obstacle(fleet: Fleet, facts: FleetFacts, found: Limits | str, asking: tuple[str, ...]) -> str | None:
@@ -148,7 +164,7 @@ async def _obstacle(fleet: Fleet, facts: FleetFacts, found: Limits | str, asking
         return f"the longest legal prompt is {found.longest} tokens, too short for a probe"
     if CANARY in asking and not fleet.keys.two:
         return "the canary needs two tenants: set PAGEFENCE_KEY_A and PAGEFENCE_KEY_B to different keys"
-    for tenant in ("a", "b"):
+    for tenant in ("a", "b") if asking != (LATENCY,) else ("a",):
         answer = await fleet.complete(Request("Hello", 1), tenant, 30.0)
         if not answer.answered:
             said = answer.error.message if answer.error else (answer.problem or "no message")

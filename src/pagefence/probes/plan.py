@@ -10,11 +10,17 @@ from __future__ import annotations
 from pagefence.fleet import Limits
 from pagefence.probes.boundary import shots as border
 from pagefence.probes.canary import shots as canary
+from pagefence.probes.latency import shots as latency
+from pagefence.probes.latency.policy import ROUNDS
 from pagefence.probes.shot import Maker, Plan, Shot, Wave
 
 
 def make_plan(
-    limits: Limits, seed: int, probes: tuple[str, ...] = (border.NAME, canary.NAME), fresh: bool = True
+    limits: Limits,
+    seed: int,
+    probes: tuple[str, ...] = (border.NAME, canary.NAME),
+    fresh: bool = True,
+    rounds: int = ROUNDS,
 ) -> Plan:
     """The whole run for these limits."""
     maker = Maker(seed)
@@ -31,4 +37,6 @@ def make_plan(
     waves.append(Wave("longest legal prompts (tenant A plants)", longest, limits.cover))
     if canaries:
         waves += canary.readers(maker, limits)
+    if latency.NAME in probes:
+        waves.append(Wave("times, one at a time", latency.shots(maker, limits, rounds), 0))
     return Plan(tuple(wave for wave in waves if wave.shots), fresh)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pagefence.fleet import FleetFacts, Limits
+from pagefence.probes.latency.policy import Timing
 from pagefence.probes.run import Outcome
 from pagefence.probes.shot import Plan
 
@@ -18,6 +19,7 @@ class Seen:
     outcomes: Sequence[Outcome]
     limits: Limits
     facts: FleetFacts
+    timing: Timing = field(default_factory=Timing)
 
     def of(self, probe: str) -> list[Outcome]:
         return [o for o in self.outcomes if o.shot.probe == probe]

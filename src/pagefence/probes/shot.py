@@ -22,6 +22,7 @@ class Purpose(StrEnum):
     PLANT = "planting"
     READ_OVER = "reading over the limit"
     READ = "reading"
+    TIME = "timing"
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,10 @@ def _clean(results: Sequence[ProbeResult], shown: int, controls: tuple[int, int]
             f"no leak in {shown} probes; 95 % upper bound on the rate p <= {upper_bound(shown):.3f}; "
             f"positive control {controls[0]}/{controls[1]}"
         )
-    held = sum(len(r.checks) for r in results)
+    claims = [r.claim for r in results if r.claim is not None]
+    if claims:
+        return "; ".join(claims)
+    held = sum(not c.undecided for r in results for c in r.checks)
     names = " and ".join(r.name for r in results)
     return f"{held}/{held} checks of {names} hold; no prompt was sent that could have shown a leak (n = 0)"
 

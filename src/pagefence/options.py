@@ -17,6 +17,9 @@ from pagefence.fleet.fleet_file import FIGURES, SOFTWARE, FleetFile, address, di
 from pagefence.fleet.target import Tls
 from pagefence.lab import faults
 from pagefence.mistakes import Usage
+from pagefence.probes.latency.calibration import read as read_calibration
+from pagefence.probes.latency.offline import Source, source
+from pagefence.probes.latency.policy import ROUNDS, Timing
 from pagefence.session import Options
 
 _THOROUGH = 8192
@@ -72,7 +75,46 @@ def build(command: str, probes: tuple[str, ...], given: Mapping[str, Any], envir
         sarif=given.get("sarif"),
         yes=bool(given.get("yes")),
         keep=bool(given.get("keep")),
+        timing=_timing(command, given),
+        calibrate=given.get("calibrate"),
         line=_line(command, given),
+    )
+
+
+def offline(given: Mapping[str, Any]) -> tuple[Options, Source] | None:
+    """`latency` over a log or a Prometheus server: no fleet is asked. None where one is. Raises Usage."""
+    if not (given.get("log") or given.get("prometheus")):
+        source({**given, "log": None}, {}, {})  # flags that only such a source has
+        return None
+    target = _file(given).target
+    said, software = _declared(given.get("declare") or ())
+    declared = {**target.declared.get("", {}), **said}
+    found = source(given, declared, {**target.software.get("", {}), **software})
+    if found is None:
+        return None
+    _apart(given)
+    options = Options(
+        command="latency",
+        probes=("latency",),
+        target=None,
+        timing=Timing(True),
+        line=_line("latency", given),
+        json=given.get("json"),
+        junit=given.get("junit"),
+        sarif=given.get("sarif"),
+    )
+    return options, found
+
+
+def _timing(command: str, given: Mapping[str, Any]) -> Timing:
+    path, rounds = given.get("calibration"), given.get("rounds")
+    if path is not None and given.get("calibrate") is not None:
+        raise Usage("--calibrate measures a floor and --calibration uses one: give one of them")
+    return Timing(
+        asked=command == "latency",
+        rounds=ROUNDS if rounds is None else rounds,
+        calibration=None if path is None else read_calibration(path),
+        calibrating=given.get("calibrate") is not None,
     )
 
 
@@ -215,12 +257,25 @@ def _line(command: str, given: Mapping[str, Any]) -> str:
         "ca",
         "client_cert",
         "client_key",
+        "calibration",
+        "calibrate",
+        "rounds",
+        "log",
+        "prometheus",
+        "ttft_field",
+        "ttft_unit",
+        "tokens_field",
+        "cached_field",
+        "time_field",
+        "only",
+        "window_hours",
+        "model_name",
     ):
         words += [_flag(name), str(given[name])] if given.get(name) else []
     for name in ("prefill", "decode", "declare"):
         words += [word for value in given.get(name) or () for word in (_flag(name), value)]
     words += ["--keys-file", str(given["keys_file"])] if given.get("keys_file") else []
-    for name in ("thorough", "active", "inside"):
+    for name in ("thorough", "active", "inside", "no_prefix_cache"):
         words += [_flag(name)] if given.get(name) else []
     for name in ("headroom", "timeout", "retries"):
         words += [_flag(name), f"{given[name]:g}"] if given.get(name) is not None else []

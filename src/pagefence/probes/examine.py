@@ -56,6 +56,12 @@ class Examination:
     active: ActiveResults | None = None
     lock: LockState | None = None
 
+    def seen(self) -> Seen | None:
+        """What the probes that send prompts judge; None before the first prompt."""
+        if self.facts is None or self.limits is None or self.log.asked is None:
+            return None
+        return Seen(self.log.asked, self.log.outcomes, self.limits, self.facts, self.config.timing)
+
     def results(self) -> tuple[ProbeResult, ...]:
         """What each probe says about what came back until now."""
         if self.facts is None:
@@ -67,10 +73,8 @@ class Examination:
                 found.append(gate(self.facts, config.declared_pd, config.policy, self.active, self.lock))
             elif self.obstacle is not None:
                 found.append(_not_asked(name, self.obstacle))
-            elif self.limits is not None and self.log.asked is not None:
-                found.append(
-                    JUDGES[name](Seen(self.log.asked, self.log.outcomes, self.limits, self.facts, self.config.timing))
-                )
+            elif (seen := self.seen()) is not None:
+                found.append(JUDGES[name](seen))
             else:
                 found.append(ProbeResult(name, finished=False))
         return tuple(found)

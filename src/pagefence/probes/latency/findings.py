@@ -30,7 +30,7 @@ _NO_FLOOR = (
 )
 
 
-def judged(tally: Tally, asked: bool) -> ProbeResult:
+def judged(tally: Tally, asked: bool, calibrating: bool = False) -> ProbeResult:
     """The result over everything counted. What cannot be decided is INCONCLUSIVE only when `asked`."""
     checks: list[Check] = []
     evidence = [*_physical(tally), *_practical(tally)]
@@ -41,7 +41,7 @@ def judged(tally: Tally, asked: bool) -> ProbeResult:
         doubts.append(_unexplained(tally))
     checks += [Check(d.check, d.where, f"not decidable: {d.what}", undecided=True) for d in doubts]
     if asked:
-        evidence += doubts
+        evidence += [] if calibrating else doubts
         rows, found = _comparisons(tally)
         checks += rows
         evidence += found

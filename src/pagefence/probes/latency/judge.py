@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pagefence.probes.boundary.judge import unanswered
 from pagefence.probes.evidence import Check, Evidence, Kind, ProbeResult
 from pagefence.probes.latency import findings
+from pagefence.probes.latency.calibration import Calibration, calibrate
 from pagefence.probes.latency.floor import of_fleet
 from pagefence.probes.latency.points import Point
 from pagefence.probes.latency.shots import NAME
@@ -39,7 +40,7 @@ def judge(seen: Seen) -> ProbeResult:
         mine = outcome.shot.probe == NAME
         tally.add(point, outcome.shot.stream and (mine or not timing.asked))
         own += [point] if mine else []
-    result = findings.judged(tally, timing.asked)
+    result = findings.judged(tally, timing.asked, timing.calibrating)
     if not timing.asked:
         return result
     rows, evidence = _asked(seen, own)
@@ -52,6 +53,15 @@ def judge(seen: Seen) -> ProbeResult:
         plot=result.plot,
         claim=result.claim,
     )
+
+
+def certified(seen: Seen) -> Calibration | str:
+    """A calibration from the probe's own answers within the limit, or why there is none. The caller knows that the run
+    ended CLEAN."""
+    limits = seen.limits
+    legal = [o for o in seen.of(NAME) if o.shot.purpose is Purpose.TIME and o.answer.answered]
+    points = [point for o in legal if (point := timed(o, seen.plan.fresh)) is not None]
+    return calibrate(seen.facts, points, (limits.longest, *limits.pools, limits.context))
 
 
 def timed(outcome: Outcome, fresh: bool) -> Point | None:

@@ -16,8 +16,10 @@ class Timing:
     asked        it was asked for itself: it sends prompts of its own, and what it cannot decide is INCONCLUSIVE
     rounds       how often each length is asked
     calibration  the practical floor, where there is one
+    calibrating  it is being measured: without any floor yet, the run may be clean by its other probes
     """
 
     asked: bool = False
     rounds: int = ROUNDS
     calibration: Calibration | None = None
+    calibrating: bool = False

@@ -47,6 +47,7 @@ class Toy:
     calls: list[int] = field(default_factory=list)
     url: str = ""
     slips: frozenset[str] = frozenset()  # words over which this model slips
+    pace_s: float = 0.0  # what computing one prompt token takes
 
     def __post_init__(self) -> None:
         self.free = list(range(self.decode_pool // PAGE))
@@ -164,6 +165,8 @@ def application(toy: Toy) -> Starlette:
         if over and (length + new > toy.context or toy.bug not in ("stub", "accepts")):
             said = f"This model's maximum context length is {toy.context} tokens. You sent {length}."
             return error(400, said, type="invalid_request_error", code="context_length_exceeded")
+        if toy.pace_s and not (over and toy.bug == "stub"):
+            await asyncio.sleep(toy.pace_s * (1 if toy.bug == "instant" else length))
         text, counted = toy.answer(body["prompt"], new)
         usage = {"prompt_tokens": counted, "completion_tokens": new, "total_tokens": counted + new}
         if not body.get("stream"):

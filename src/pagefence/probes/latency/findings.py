@@ -44,7 +44,8 @@ def judged(tally: Tally, asked: bool, calibrating: bool = False) -> ProbeResult:
         evidence += [] if calibrating else doubts
         rows, found = _comparisons(tally)
         checks += rows
-        evidence += found
+        # Where the floor has said it, a sign has nothing to add.
+        evidence += [] if any(e.kind is Kind.CORRUPT for e in evidence) else found
     sound = tally.telling and not doubts and not evidence and not wrong
     return ProbeResult(NAME, tuple(checks), tuple(evidence), plot=plot(tally), claim=_claim(tally) if sound else None)
 

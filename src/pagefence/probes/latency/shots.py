@@ -11,7 +11,7 @@ from pagefence.probes.shot import Maker, Purpose, Shot
 NAME = "latency"
 _ANSWER = 2
 _SHORTEST = 48
-_LENGTHS = 5
+_LENGTHS = 6
 _OVER_EACH = 2
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pagefence.engine.model.config import Dtype, MoE, ModelConfig
+from pagefence.engine.model.config import Dtype, ModelConfig, MoE
 from pagefence.engine.speed import active_parameters, peak_flop_per_s
 
 

@@ -195,7 +195,7 @@ def _whole(value: str) -> str:
 def _apart(given: Mapping[str, Any]) -> None:
     """Each report goes to a place of its own. Raises Usage."""
     seen: dict[str, str] = {}
-    for name in ("fleet", "keys_file", "lock", *_REPORTS):
+    for name in ("fleet", "keys_file", "lock", "log", "calibration", "calibrate", *_REPORTS):
         if not given.get(name):
             continue
         place = _place(given[name]) if name in _REPORTS else str(given[name])

@@ -25,10 +25,14 @@ from pagefence.fleet.embedded import Recipe, Running, embedded
 from pagefence.mistakes import EXIT_INCONCLUSIVE, CouldNotAsk
 from pagefence.probes import Config, Examination, ProbeResult, examine
 from pagefence.probes.gate import Policy
+from pagefence.probes.latency import calibration
+from pagefence.probes.latency.judge import certified
+from pagefence.probes.latency.offline import Source
+from pagefence.probes.latency.policy import Timing
 from pagefence.probes.salt.sharing import Sharing
 from pagefence.run import terminated_is_interrupted
 from pagefence.ticker import Ticker
-from pagefence.verdict.decide import EXIT_CLEAN, decide
+from pagefence.verdict.decide import CLEAN, EXIT_CLEAN, decide
 from pagefence.verdict.junit import as_junit
 from pagefence.verdict.power import LEAK_RATE
 from pagefence.verdict.repeat import save
@@ -61,9 +65,11 @@ class Options:
     junit: str | None = None
     sarif: str | None = None
     salt_field: str | None = None
-    timing: bool = False
+    salt_timing: bool = False
     yes: bool = False
     keep: bool = False
+    timing: Timing = field(default_factory=Timing)
+    calibrate: Path | None = None
     line: str = "pagefence verify"
 
     @property
@@ -82,6 +88,8 @@ def conduct(options: Options) -> int:
     for place in options.reports:
         if place != "-":
             check_writable(Path(place))
+    if options.calibrate is not None:
+        check_writable(options.calibrate)
     human = _console(stderr="-" in options.reports)
     seed = options.seed if options.seed is not None else secrets.randbelow(2**31)
     examination = Examination(_config(options, seed))
@@ -115,11 +123,61 @@ def conduct(options: Options) -> int:
         )
         _shown(run, human)
         written = [_written(place, made(run)) for place, made in options.reports.items()]
+        written.append(_calibrated(options.calibrate, examination, verdict.name, human))
         if not all(written) and verdict.exit_code == EXIT_CLEAN:
             return EXIT_INCONCLUSIVE
         if options.keep and running is not None and not interrupted:
             _keep(running, human)
     return verdict.exit_code
+
+
+def conduct_offline(options: Options, source: Source) -> int:
+    """Judge times that somebody else took and return the exit code. Raises CannotWrite, Usage and CouldNotAsk."""
+    for place in options.reports:
+        if place != "-":
+            check_writable(Path(place))
+    started, results, interrupted = time.monotonic(), tuple[ProbeResult, ...](), False
+    with terminated_is_interrupted():
+        try:
+            with Ticker(_console(stderr=True)) as ticker:
+                results = (source.read(ticker),)
+        except KeyboardInterrupt:
+            interrupted = True
+    verdict = decide(results, interrupted)
+    run = Run(
+        command=options.command,
+        examination=Examination(Config(options.probes, timing=options.timing)),
+        verdict=verdict,
+        results=results,
+        seconds=time.monotonic() - started,
+        keys=options.keys,
+        interrupted=interrupted,
+        line=options.line,
+    )
+    show(run, _console(stderr="-" in options.reports))
+    written = [_written(place, made(run)) for place, made in options.reports.items()]
+    return verdict.exit_code if all(written) or verdict.exit_code != EXIT_CLEAN else EXIT_INCONCLUSIVE
+
+
+def _calibrated(path: Path | None, examination: Examination, verdict: str, human: Console) -> bool:
+    """Write what a clean run measured, if that was asked for. False when a clean run gives no calibration."""
+    seen = examination.seen()
+    if path is None or seen is None:
+        return path is None
+    if verdict != CLEAN:
+        human.print(f"no calibration was written: the run is {verdict}, so nothing certifies it", soft_wrap=True)
+        return True
+    found = certified(seen)
+    if isinstance(found, str):
+        print(f"pagefence: no calibration was written: {found}", file=sys.stderr)
+        return False
+    try:
+        calibration.write(path, found)
+    except CannotWrite as error:
+        print(f"pagefence: {error}", file=sys.stderr)
+        return False
+    human.print(f"calibration: {path} ({found.model} on {found.engine} {found.version})", soft_wrap=True)
+    return True
 
 
 async def _examine(target: Target, keys: Keys, options: Options, examination: Examination, ticker: Ticker) -> None:
@@ -194,8 +252,10 @@ def _config(options: Options, seed: int) -> Config:
     declared_pd = options.target is None or options.target.disaggregated
     policy = Policy(options.headroom, options.edge_limit, options.inside, options.lock, options.approve, options.active)
     fresh = options.seed is None or options.target is None  # what has just been started has seen nothing
-    sharing = Sharing(options.salt_field, options.timing)
-    return Config(options.probes, seed, declared_pd, fresh, policy, options.budget, options.dry_run, sharing)
+    sharing = Sharing(options.salt_field, options.salt_timing)
+    return Config(
+        options.probes, seed, declared_pd, fresh, policy, options.budget, options.dry_run, sharing, options.timing
+    )
 
 
 def _console(stderr: bool) -> Console:

@@ -18,7 +18,7 @@ from pagefence.verdict import Verdict, decide
 from tests.probes.toy import KEYS, Toy, running
 
 PACE = 2e-3
-# Half of what the toy takes for a token: a quarter of a second for its longest prompt, so a busy machine is no short one.
+# Half of what the toy takes for a token. Its longest prompt takes a quarter of a second by that, for busy machines.
 FACTS: dict[str, object] = {"active_parameters": 5 * 10**8, "devices": 1, "peak_flop_per_s": 10**12}
 
 

@@ -85,6 +85,13 @@ class Prompts:
         None
     )
     yes: _Yes = False
+    budget: Annotated[
+        int | None,
+        typer.Option(
+            "--budget", min=1, metavar="N", help="Prompt tokens for boundary and canary. Default: 8 x the limit."
+        ),
+    ] = None
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Read the figures, show the plan, send no prompt.")] = False
 
 
 class Reports:
@@ -276,6 +283,20 @@ def latency(**given: Any) -> None:
         raise typer.Exit(conduct_offline(*found))
     probes = ("boundary", "canary", "latency") if given["calibrate"] else ("latency",)
     _go("latency", probes, given)
+
+
+@app.command()
+@takes(Where, Prompts, Reports, Embedded, Keep)
+def boundary(**given: Any) -> None:
+    """Ask at every limit and just over it; a fleet that does not tell its limits is asked for them first.
+
+    Examples:
+
+    pagefence boundary http://127.0.0.1:8080 --yes
+
+    pagefence boundary https://router.example --dry-run        what would be sent, and what it would cost
+    """
+    _go("boundary", ("boundary",), given)
 
 
 app.command()(serve)

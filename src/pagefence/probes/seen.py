@@ -13,12 +13,16 @@ from pagefence.probes.shot import Plan
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """All outcomes of a run so far, of every probe: what one probe sends another may judge."""
+    """All outcomes of a run so far, of every probe: what one probe sends another may judge.
+
+    `found`: what asking for the limits brought, where no figure told them.
+    """
 
     plan: Plan
     outcomes: Sequence[Outcome]
     limits: Limits
     facts: FleetFacts
+    found: str | None = None
     timing: Timing = field(default_factory=Timing)
 
     def of(self, probe: str) -> list[Outcome]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from pagefence.probes.boundary.judge import unanswered
+from pagefence.probes.boundary.classify import unanswered
 from pagefence.probes.evidence import Check, Evidence, Kind, ProbeResult
 from pagefence.probes.latency import findings
 from pagefence.probes.latency.calibration import Calibration, calibrate

@@ -38,6 +38,7 @@ async def ask(
     asking = tuple(name for name in config.probes if name in JUDGES and (name != LATENCY or config.timing.asked))
     if not asking:
         return
+    _calibrated(config.timing, facts)
     sharing = replace(config.sharing, field=field_for(facts, config.sharing.field))
     if config.dry_run:
         examination.obstacle = _dry_run(config, facts, asking, sharing, fleet.keys.two, announce)
@@ -46,7 +47,6 @@ async def ask(
     if examination.obstacle is not None:
         return
     maker = Maker(config.seed, await words_for(fleet))
-    _calibrated(config.timing, facts)
     found = borders(facts)
     if isinstance(found, str):
         found = await _by_asking(fleet, examination, facts, maker, found, progress, announce)

@@ -68,6 +68,8 @@ def make_plan(
     if canaries:
         waves += canary.readers(maker, limits, left - _cost(waves))
     if latency.NAME in probes:
+        if budget is not None:
+            rounds = max(1, min(rounds, (budget - _cost(waves)) // sum(latency.lengths(limits))))
         waves.append(Wave("times, one at a time", latency.shots(maker, limits, rounds), 0))
     controls = int(canaries)
     ordered = [*waves[:controls], *sharers, *waves[controls:]]

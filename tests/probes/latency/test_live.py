@@ -17,9 +17,9 @@ from pagefence.probes.latency.policy import Timing
 from pagefence.verdict import Verdict, decide
 from tests.probes.toy import KEYS, Toy, running
 
-PACE = 2e-3
-# Half of what the toy takes for a token: a quarter of a second for its longest prompt, so a busy machine is none.
-FACTS: dict[str, object] = {"active_parameters": 5 * 10**8, "devices": 1, "peak_flop_per_s": 10**12}
+PACE = 1.2e-3
+# Half of what the toy takes for a token. Its longest prompt takes longer by that than a busy machine waits.
+FACTS: dict[str, object] = {"active_parameters": 3 * 10**8, "devices": 1, "peak_flop_per_s": 10**12}
 
 
 def examined(toy: Toy, timing: Timing, probes: tuple[str, ...] = ("latency",)) -> Examination:
@@ -58,13 +58,13 @@ def test_a_fleet_that_takes_its_time_is_clean_with_its_number_and_calibrates_its
 
 
 def test_an_over_long_prompt_answered_in_a_blink_is_corrupt_by_the_physical_floor() -> None:
-    toy = Toy("stub", context=1024, prefill_pool=256, decode_pool=2048, pace_s=1.5e-3, info=FACTS)
-    found, checks = verdict(examined(toy, ASKED))
+    toy = Toy("stub", context=1024, prefill_pool=256, decode_pool=2048, pace_s=PACE, info=FACTS)
+    found, checks = verdict(examined(toy, Timing(True, rounds=2)))
     assert (found.name, found.exit_code, checks[0]) == ("CORRUPT", 1, "floor")
 
 
 def test_and_by_the_fleets_own_legal_answers_where_no_floor_is_known() -> None:
-    toy = Toy("stub", context=1024, prefill_pool=256, decode_pool=2048, pace_s=1e-3)
+    toy = Toy("stub", context=1024, prefill_pool=256, decode_pool=2048, pace_s=7e-4)
     found, checks = verdict(examined(toy, ASKED))
     assert found.name == "CORRUPT"
     assert "own-floor" in checks
@@ -74,18 +74,14 @@ def test_without_any_floor_a_sound_fleet_is_inconclusive_alone_and_undecided_in_
     found, checks = verdict(examined(Toy(pace_s=1e-4), Timing(True, rounds=2)))
     assert found.name == "INCONCLUSIVE"
     assert "floor" in checks
-    beside, _ = verdict(examined(Toy(), Timing(), ("boundary", "canary", "latency")))
-    assert beside.name == "CLEAN"
-
-
-def test_verify_sends_no_prompt_for_times() -> None:
-    plan = examined(Toy(), Timing(), ("boundary", "canary", "latency")).log.plan
-    assert plan is not None
-    assert {shot.probe for shot in plan.shots} == {"boundary", "canary"}
+    ran = examined(Toy(), Timing(), ("boundary", "canary", "latency"))
+    assert verdict(ran)[0].name == "CLEAN"
+    assert ran.log.plan is not None
+    assert {shot.probe for shot in ran.log.plan.shots} == {"boundary", "canary"}  # none is sent for times alone
 
 
 def test_in_verify_the_answers_of_other_probes_are_held_against_the_floor() -> None:
-    toy = Toy("instant", pace_s=1e-3, info={**FACTS, "peak_flop_per_s": 10**10})
+    toy = Toy("instant", context=128, pace_s=1e-3, info={**FACTS, "peak_flop_per_s": 10**10})
     results = examined(toy, Timing(), ("boundary", "latency")).results()
     assert [e.check for r in results if r.name == "latency" for e in r.evidence] == ["figures"]
 
@@ -140,7 +136,7 @@ def test_a_log_is_held_against_what_is_declared_in_a_file_and_by_flags(tmp_path:
 
 
 def test_in_verify_an_over_long_prompt_that_came_in_a_blink_is_corrupt_by_the_floor_too() -> None:
-    toy = Toy("stub", context=1024, prefill_pool=256, decode_pool=2048, pace_s=1.5e-3, info=FACTS)
+    toy = Toy("stub", context=1024, prefill_pool=256, decode_pool=2048, pace_s=PACE, info=FACTS)
     results = examined(toy, Timing(), ("boundary", "latency")).results()
     assert [(str(e.kind), e.check) for r in results if r.name == "latency" for e in r.evidence] == [
         ("CORRUPT", "floor")

@@ -10,7 +10,7 @@ from pagefence.mistakes import Usage
 
 
 def read_keys(path: Path | None, environment: Mapping[str, str], prefix: str = "PAGEFENCE_KEY") -> Keys:
-    """The two tenants' keys and the administrator's: PREFIX_A, PREFIX_B and PREFIX_ADMIN. Raises Usage; quotes no key."""
+    """The two tenants' keys and the administrator's: PREFIX_A, _B and _ADMIN. Raises Usage; quotes no key."""
     found: Mapping[str, str] = environment
     if path is not None:
         try:

@@ -1,8 +1,8 @@
 """How many tokens a target may be asked in a while: a token bucket that survives a restart. Pure; time is given.
 
-The law: in no stretch of `s` seconds are more than `rate * s + burst` tokens spent, whatever runs, ends or crashes. A run
-holds its most from its start and gives back at its end what it did not spend; what is held counts as there, so that
-nothing is filled in over it meanwhile.
+The law: in no stretch of `s` seconds are more than `rate * s + burst` tokens spent, whatever runs, ends or crashes. A
+run holds its most from its start and gives back at its end what it did not spend; what is held counts as there, so
+that nothing is filled in over it meanwhile.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """`tokens` in every `window_s` seconds, and at most `burst` at once. Raises ValueError for one that allows nothing."""
+    """`tokens` in every `window_s` seconds, at most `burst` at once. Raises ValueError for one that allows nothing."""
 
     tokens: int
     window_s: float

@@ -1,4 +1,4 @@
-"""What is watched: targets, modules (sets of probes with their period and cost), budgets. Checked, and nothing asked yet."""
+"""What is watched: targets, modules (sets of probes with their period and cost), budgets. Checked, not yet asked."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ class Watched:
         for module in self.modules:
             if module.tokens > self.allowance.burst:
                 raise Usage(
-                    f"target {self.name}: a run of module {module.name} may cost {module.tokens:,} tokens, and its budget "
-                    f"never holds more than {self.allowance.burst:,} at once; raise burst or lower the module's tokens"
+                    f"target {self.name}: a run of module {module.name} may cost {module.tokens:,} tokens, and its "
+                    f"budget never holds more than {self.allowance.burst:,}; raise burst or lower the module's tokens"
                 )
             if module.prompts and self.target.router is None:
                 raise Usage(f"target {self.name}: module {module.name} sends prompts, so it needs the router's URL")
@@ -147,4 +147,3 @@ def allowance(modules: Sequence[Module], tokens: int | None, window_s: float | N
     largest = max((m.tokens for m in modules), default=0)
     granted = max(1, largest, math.ceil(1.5 * need * window)) if tokens is None else tokens
     return Allowance(granted, window, max(1, largest) if burst is None else burst)
-

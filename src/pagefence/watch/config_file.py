@@ -1,25 +1,25 @@
 """`watch.toml`: what a watch is asked to do. It never holds a key.
 
-    state = "watch.db"               # paths start at the folder of this file
+state = "watch.db"               # paths start at the folder of this file
 
-    [listen]
-    host = "127.0.0.1"               # nobody is asked for a key here: keep it among those who may read verdicts
-    port = 9779
+[listen]
+host = "127.0.0.1"               # nobody is asked for a key here: keep it among those who may read verdicts
+port = 9779
 
-    [[target]]
-    name = "eu"
-    fleet = "fleet.toml"             # or: url = "http://router:8000"
-    keys_file = "/etc/pagefence/eu.env"  # or keys_env = "EU_KEY", for EU_KEY_A, EU_KEY_B and EU_KEY_ADMIN
-    modules = ["gate", "verify"]     # these two are there without being written down
-    inside = true
-    budget = { tokens = 240000, window = 3600, burst = 40000 }
+[[target]]
+name = "eu"
+fleet = "fleet.toml"             # or: url = "http://router:8000"
+keys_file = "/etc/pagefence/eu.env"  # or keys_env = "EU_KEY", for EU_KEY_A, EU_KEY_B and EU_KEY_ADMIN
+modules = ["gate", "verify"]     # these two are there without being written down
+inside = true
+budget = { tokens = 240000, window = 3600, burst = 40000 }
 
-    [module.verify]
-    probes = ["gate", "boundary", "canary"]
-    every = 900                      # seconds; 0: only when /probe asks
-    jitter = 0.1
-    tokens = 40000                   # the most that one run may cost
-    deadline = 600
+[module.verify]
+probes = ["gate", "boundary", "canary"]
+every = 900                      # seconds; 0: only when /probe asks
+jitter = 0.1
+tokens = 40000                   # the most that one run may cost
+deadline = 600
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class _File(_Strict, frozen=True, kw_only=True):
 
 
 def read_watch_file(path: Path, environment: Mapping[str, str], seed: int | None = None) -> Settings:
-    """Read and check a `watch.toml`, the fleet files and the key files that it names. Raises Usage; quotes no secret."""
+    """Read and check a `watch.toml` with the fleet and key files that it names. Raises Usage; quotes no secret."""
     try:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -127,9 +127,7 @@ def _module(name: str, said: _Module) -> Module:
     return Module(name, tuple(said.probes), said.every or None, said.jitter, tokens, said.deadline)
 
 
-def _watched(
-    said: _Target, modules: Mapping[str, Module], folder: Path, environment: Mapping[str, str]
-) -> Watched:
+def _watched(said: _Target, modules: Mapping[str, Module], folder: Path, environment: Mapping[str, str]) -> Watched:
     if (said.url is None) == (said.fleet is None):
         raise Usage(f"target {said.name[:60]!r} needs a url or a fleet file, one of them")
     file = _fleet(said, folder)

@@ -42,7 +42,8 @@ class Metered(Fleet):
         most = size + request.max_tokens
         if self.charged + most > self.most:
             self.turned_away += 1
-            why = f"not asked: it may cost {most:,} tokens, and the run has {self.most - self.charged:,} left of {self.most:,}"
+            left = f"{self.most - self.charged:,} left of {self.most:,}"
+            why = f"not asked: it may cost {most:,} tokens, and the run has {left}"
             return Answer(None, problem=why, stream=request.stream)
         self._open += most
         cost = most

@@ -20,9 +20,7 @@ _ANSWERS = ("answer", "marked", "body", "text")
 _LONGEST = 120
 
 
-async def run_once(
-    watched: Watched, module: Module, seed: int, fresh: bool = True, keep_answers: bool = False
-) -> Ran:
+async def run_once(watched: Watched, module: Module, seed: int, fresh: bool = True, keep_answers: bool = False) -> Ran:
     """Ask a target once. Within the module's deadline and its tokens; what was found until either ended it counts.
 
     Cancelled, it comes back at once with what was found. `fresh`: no prompt of this seed can be in a cache yet.
@@ -32,7 +30,8 @@ async def run_once(
     log = _Log()
     started = time.monotonic()
     phase, late = Phase.FINISHED, False
-    async with Metered(watched.target, watched.keys, watched.timeout_s, module.tokens) as fleet:
+    fleet = Metered(watched.target, watched.keys, watched.timeout_s, module.tokens)
+    async with fleet:
         try:
             async with asyncio.timeout(module.deadline_s):
                 await examine(fleet, examination, log.progress, log.line)

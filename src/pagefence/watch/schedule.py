@@ -22,7 +22,7 @@ class Slot:
 
 
 def next_due(now: float, every_s: float | None, jitter: float, draw: float) -> float | None:
-    """A period after `now`, up to `jitter` of it sooner or later (`draw` from 0 to 1), so that watches do not march in step."""
+    """A period after `now`, up to `jitter` of it sooner or later (`draw`: 0 to 1): watches must not march in step."""
     if every_s is None:
         return None
     return now + every_s * (1 + jitter * (2 * draw - 1))

@@ -1,8 +1,8 @@
 """What a watch remembers, in one SQLite file: results, schedule, budgets, evidence, seeds. It survives kill -9.
 
-Each step is one transaction: a run is begun (its tokens held, its next start fixed) or ended (recorded, counted, settled,
-its evidence added), all of it or nothing. A run that was begun and never ended is found at the next start, recorded as
-interrupted and charged with all that it held. One process writes: a second one is refused by a lock on the file.
+Each step is one transaction: a run is begun (its tokens held, its next start fixed) or ended (recorded, counted,
+settled, its evidence added), all of it or nothing. A run that was begun and never ended is found at the next start,
+recorded as interrupted and charged with all that it held. One process writes: a second one is refused by a lock.
 """
 
 from __future__ import annotations
@@ -67,7 +67,9 @@ class State:
         return None if row is None else (Bucket(*row[:3]), row[3], row[4], row[5])
 
     def slot(self, target: str, module: str) -> Slot | None:
-        row = self._one("SELECT due, idle_since, inconclusive FROM slot WHERE target = ? AND module = ?", target, module)
+        row = self._one(
+            "SELECT due, idle_since, inconclusive FROM slot WHERE target = ? AND module = ?", target, module
+        )
         return None if row is None else Slot(*row)
 
     def place(self, target: str, bucket: Bucket, slots: dict[str, Slot]) -> None:
@@ -171,9 +173,14 @@ class State:
         return self._records(f"{clause} ORDER BY id DESC LIMIT ?", *what, limit)
 
     def last(self, target: str, module: str) -> Record | None:
-        """The last run that ended with a verdict of its own."""
+        """The last run that says something: that went to its end, or found a violation before it was stopped."""
         found = self._records(
-            "WHERE target = ? AND module = ? AND phase = ? ORDER BY id DESC LIMIT 1", target, module, Phase.FINISHED
+            "WHERE target = ? AND module = ? AND (phase = ? OR phase = ? AND verdict != ?) ORDER BY id DESC LIMIT 1",
+            target,
+            module,
+            Phase.FINISHED,
+            Phase.INTERRUPTED,
+            Kind.INCONCLUSIVE,
         )
         return found[0] if found else None
 
@@ -197,7 +204,8 @@ class State:
 
     def evidence(self, target: str) -> dict[str, tuple[EProcess, float | None]]:
         """Its e-processes by probe, and since when each has been in alarm."""
-        rows = self._db.execute("SELECT probe, process, alarmed FROM evidence WHERE target = ? ORDER BY probe", (target,))
+        wanted = "SELECT probe, process, alarmed FROM evidence WHERE target = ? ORDER BY probe"
+        rows = self._db.execute(wanted, (target,))
         return {probe: (restored(msgspec.json.decode(process)), alarmed) for probe, process, alarmed in rows}
 
     def forget_evidence(self, target: str) -> None:
@@ -230,26 +238,21 @@ class State:
         )
         slot = (record.target, record.module)
         if record.verdict == Kind.INCONCLUSIVE:
-            self._db.execute(
-                "UPDATE slot SET inconclusive = inconclusive + 1 WHERE target = ? AND module = ?", slot
-            )
+            self._db.execute("UPDATE slot SET inconclusive = inconclusive + 1 WHERE target = ? AND module = ?", slot)
         else:
             self._db.execute("UPDATE slot SET inconclusive = 0 WHERE target = ? AND module = ?", slot)
         if record.phase is Phase.FINISHED:
-            self._db.execute(
-                "UPDATE slot SET idle_since = ? WHERE target = ? AND module = ?", (record.ended, *slot)
-            )
+            self._db.execute("UPDATE slot SET idle_since = ? WHERE target = ? AND module = ?", (record.ended, *slot))
 
     def _settle(self, target: str, bucket: Bucket) -> None:
         self._db.execute(
-            "UPDATE target SET level = ?, held = ?, at = ? WHERE name = ?", (bucket.level, bucket.held, bucket.at, target)
+            "UPDATE target SET level = ?, held = ?, at = ? WHERE name = ?",
+            (bucket.level, bucket.held, bucket.at, target),
         )
 
     def _records(self, clause: str, *values: object) -> tuple[Record, ...]:
         rows: Sequence[tuple[Any, ...]] = self._db.execute(f"SELECT {_COLUMNS} FROM run {clause}", values).fetchall()
-        return tuple(
-            Record(*row[:7], Phase(row[7]), *row[8:15], msgspec.json.decode(row[15]), row[16]) for row in rows
-        )
+        return tuple(_record(row) for row in rows)
 
     def _one(self, query: str, *values: object) -> tuple[Any, ...] | None:
         row: tuple[Any, ...] | None = self._db.execute(query, values).fetchone()
@@ -265,6 +268,11 @@ class State:
             if self._db.in_transaction:  # a full disk has rolled it back already
                 self._db.execute("ROLLBACK")
             raise
+
+
+def _record(row: tuple[Any, ...]) -> Record:
+    values = dict(zip(_COLUMNS.split(", "), row, strict=True))
+    return Record(**values | {"phase": Phase(values["phase"]), "findings": msgspec.json.decode(values["findings"])})
 
 
 def _locked(path: Path) -> Any:

@@ -1,4 +1,4 @@
-"""The heart of a watch: which run begins when, and what is remembered of it. Clock, chance and the run itself are given."""
+"""The heart of a watch: which run begins when, and what is remembered of it. Clock, chance and the run are given."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import asyncio
 import random
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pagefence.probes.evidence import Kind
 from pagefence.verdict.sequential import EProcess, alarm, updated
-from pagefence.watch.budget import Bucket, full, reserved, settled, wait_s
+from pagefence.watch.budget import Bucket, filled, full, reserved, settled, wait_s
 from pagefence.watch.config import Module, Settings, Watched
 from pagefence.watch.lines import Say
 from pagefence.watch.records import Phase, Ran, Record
@@ -55,7 +55,7 @@ class Standing:
     resume: float = 0.0
     model: str = "unknown"
     flight: Flight | None = None
-    waiting: dict[str, Wait] | None = None
+    waiting: dict[str, Wait] = field(default_factory=dict)
 
 
 class Watcher:
@@ -97,7 +97,7 @@ class Watcher:
             slots[module.name] = replace(slot, due=sane(slot.due, now, module.every_s, module.jitter))
         self.state.place(watched.name, bucket, slots)
         resume = min(resume, now + backoff_s(saturated, longest))
-        return Standing(watched, bucket, slots, saturated, resume, model, waiting={})
+        return Standing(watched, bucket, slots, saturated, resume, model)
 
     # The schedule
 
@@ -108,7 +108,7 @@ class Watcher:
         if self.stopping:
             return
         for standing in self.standings.values():
-            before, standing.waiting = standing.waiting or {}, {}
+            before, standing.waiting = standing.waiting, {}
             for module in self._due(standing, now):
                 wait = self._obstacle(standing, module, now)
                 if wait is None:
@@ -130,7 +130,7 @@ class Watcher:
             for slot in standing.slots.values()
             if slot.due is not None and slot.due > now
         ]
-        waits = [w.seconds for s in self.standings.values() for w in (s.waiting or {}).values() if w.why != BUSY]
+        waits = [w.seconds for s in self.standings.values() for w in s.waiting.values() if w.why != BUSY]
         return max(0.05, min([_LONGEST_NAP_S, *ahead, *waits]))
 
     def _due(self, standing: Standing, now: float) -> list[Module]:
@@ -150,11 +150,15 @@ class Watcher:
             return None
         if now < standing.resume:
             return Wait(BACKOFF, standing.resume - now)
-        ahead = [w for name, w in (standing.waiting or {}).items() if w.why == BUDGET and name != module.name]
+        ahead = [w for name, w in standing.waiting.items() if w.why == BUDGET and name != module.name]
         if ahead:
             return ahead[0]
         wait = wait_s(standing.bucket, standing.watched.allowance, module.tokens, now)
         return Wait(BUDGET, wait) if wait > 0 else None
+
+    def free(self, standing: Standing, now: float) -> float:
+        """Tokens of a target's budget that are free."""
+        return filled(standing.bucket, standing.watched.allowance, now).level
 
     # A run
 

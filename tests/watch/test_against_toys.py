@@ -1,0 +1,157 @@
+"""A watch against real HTTP servers: sound ones, ones that break while they are watched, and ones that say nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from pagefence.fleet import Keys, Target
+from pagefence.watch.config import Module, Settings, Watched, allowance
+from pagefence.watch.lines import lines
+from pagefence.watch.meters import watch_text
+from pagefence.watch.metered import Metered
+from pagefence.watch.one_run import run_once
+from pagefence.watch.records import Phase, Ran
+from pagefence.watch.state import State
+from pagefence.watch.watcher import Watcher
+from tests.probes.toy import KEYS, Toy, running
+from tests.watch.meters import values
+
+VERIFY = Module("verify", ("gate", "boundary", "canary"), 900.0, 0.0, tokens=60_000, deadline_s=60.0)
+
+
+def watching(url: str, module: Module = VERIFY, timeout_s: float = 10.0) -> Watched:
+    return Watched("toy", Target(url), (module,), allowance((module,), None, None, None), Keys(*KEYS), timeout_s)
+
+
+def asked(toy: Toy, module: Module = VERIFY, timeout_s: float = 10.0, keep: bool = False) -> Ran:
+    with running(toy):
+        return asyncio.run(run_once(watching(toy.url, module, timeout_s), module, 7, keep_answers=keep))
+
+
+def test_a_sound_fleet_is_clean_with_its_cost_evidence_and_report() -> None:
+    toy = Toy()
+    ran = asked(toy)
+    assert (ran.verdict, ran.phase, ran.model) == ("CLEAN", Phase.FINISHED, "toy")
+    assert ran.charged >= ran.prompt_tokens + ran.new_tokens > 3000
+    assert ran.counts["canary"][0] >= 15
+    report = msgspec.json.decode(ran.report)
+    assert report["verdict"] == "CLEAN"
+    assert not any(key in ran.report.decode() + ran.log for key in KEYS)
+
+
+def test_a_bug_that_is_switched_on_shows_within_one_cycle_and_goes_when_it_is_mended(tmp_path: Path) -> None:
+    toy = Toy(context=512, prefill_pool=640, decode_pool=1024)
+    said: list[str] = []
+
+    async def story() -> None:
+        now = 1000.0
+        settings = Settings((watching(toy.url),), tmp_path / "watch.db")
+        say = lines([Keys(*KEYS)], lambda: now, True, said.append)
+        watcher = Watcher(settings, State(settings.state, now), run_once, lambda: now, say)
+
+        async def cycle() -> Mapping[str, float]:
+            nonlocal now
+            now += 1000
+            watcher.tick()
+            await asyncio.gather(*(flight.task for flight in watcher.flights()))
+            return values(watch_text(watcher), "pagefence_watch_verdict", "verdict")
+
+        assert (await cycle())["CLEAN"] == 1
+        toy.bug, toy.prefill_pool = "stub", 256
+        assert await cycle() == {"LEAK": 1, "CORRUPT": 0, "FAIL": 0, "INCONCLUSIVE": 0, "CLEAN": 0}
+        found = values(watch_text(watcher), "pagefence_watch_findings", "kind")
+        assert found["LEAK"] > 0
+        assert found["CORRUPT"] > 0
+        toy.bug, toy.prefill_pool = "", 640
+        assert (await cycle())["CLEAN"] == 1
+        assert [record.verdict for record in watcher.state.history(9)] == ["CLEAN", "LEAK", "CLEAN"]
+
+    with running(toy):
+        asyncio.run(story())
+    ended = [msgspec.json.decode(line) for line in said if '"ended"' in line]
+    assert [line["verdict"] for line in ended] == ["CLEAN", "LEAK", "CLEAN"]
+    assert not any(key in line for line in said for key in KEYS)
+
+
+def test_what_a_fleet_leaked_is_not_kept_unless_asked_for() -> None:
+    def details(ran: Ran) -> str:
+        return str([e["details"] for e in msgspec.json.decode(ran.report)["evidence"] if e["kind"] == "LEAK"])
+
+    toy = Toy("stub", context=512, prefill_pool=256, decode_pool=1024)
+    quiet, open_ = (asked(replace(toy), VERIFY, keep=keep) for keep in (False, True))
+    assert quiet.verdict == open_.verdict == "LEAK"
+    assert "characters, not kept" in details(quiet)
+    assert "«" not in details(quiet)
+    assert "«" in details(open_)
+
+
+def test_a_fleet_that_hangs_is_inconclusive_at_the_deadline_and_the_run_has_a_record() -> None:
+    module = Module("verify", ("boundary",), 900.0, tokens=60_000, deadline_s=0.7)
+    started = time.monotonic()
+    ran = asked(Toy("hangs"), module, timeout_s=30.0)
+    assert time.monotonic() - started < 20
+    assert (ran.verdict, ran.phase) == ("INCONCLUSIVE", Phase.FINISHED)
+    assert ran.sentence.startswith("no end within 0.7 s")
+    assert "the deadline of 0.7 s came before the end" in ran.log
+
+
+def test_a_leak_that_was_found_before_a_stop_is_told() -> None:
+    toy = Toy("stub", context=512, prefill_pool=256, decode_pool=1024)
+
+    async def story() -> Ran:
+        task = asyncio.create_task(run_once(watching(toy.url), VERIFY, 7))
+        over = 0
+        while over < 6:  # readers over the limit have been answered from stale pages
+            await asyncio.sleep(0.01)
+            over = sum(length > 250 for length in toy.calls)
+        task.cancel()
+        return await task
+
+    with running(toy):
+        ran = asyncio.run(story())
+    assert ran.phase is Phase.INTERRUPTED
+    assert ran.verdict in ("LEAK", "CORRUPT")
+
+
+def test_a_fleet_that_is_down_is_inconclusive() -> None:
+    ran = asyncio.run(run_once(watching("http://127.0.0.1:9", timeout_s=1.0), VERIFY, 7))
+    assert ran.verdict == "INCONCLUSIVE"
+    assert ran.charged == 0
+
+
+@pytest.mark.parametrize("counts", [True, False])
+@pytest.mark.parametrize("most", [0, 50, 700, 3000])
+def test_a_run_never_costs_more_than_its_tokens(most: int, counts: bool) -> None:
+    toy = Toy(count_tokens=counts)
+    with running(toy):
+        module = replace(VERIFY, tokens=max(1, most))
+        ran = asyncio.run(run_once(watching(toy.url, module), module, 7))
+    assert ran.verdict == "INCONCLUSIVE"
+    computed = [length for length in toy.calls if length <= toy.longest]
+    assert sum(computed) <= max(1, most)
+    assert ran.charged <= max(1, most)
+    assert "not sent" in ran.log
+
+
+def test_what_is_refused_costs_nothing_and_a_request_without_an_answer_costs_its_most() -> None:
+    from pagefence.fleet import Request
+
+    async def cost(toy: Toy, words: int, timeout_s: float = 10.0) -> int:
+        async with (fleet := Metered(Target(toy.url), Keys(*KEYS), timeout_s, 10_000)):
+            await fleet.tokenize("a " * words)
+            await fleet.complete(Request("a " * words, 8), "a")
+            return fleet.charged
+
+    for bug, words, timeout_s, expected in (("", 100, 10.0, 108), ("", 600, 10.0, 0), ("hangs", 600, 0.2, 608)):
+        toy = Toy(bug)
+        with running(toy):
+            assert asyncio.run(cost(toy, words, timeout_s)) == expected
+
+

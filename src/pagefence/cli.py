@@ -75,6 +75,10 @@ class Where:
 class Prompts:
     """For probes that send prompts."""
 
+    leak_rate: Annotated[
+        float | None,
+        typer.Option("--leak-rate", metavar="P", help="Tell with what probability it would be found. Default: 0.1."),
+    ] = None
     seed: Annotated[int | None, typer.Option("--seed", help="Repeats a run. Default: a fresh one, which is shown.")] = (
         None
     )

@@ -17,6 +17,7 @@ from pagefence.fleet.target import Tls
 from pagefence.lab import faults
 from pagefence.mistakes import Usage
 from pagefence.session import Options
+from pagefence.verdict.power import LEAK_RATE
 
 _THOROUGH = 8192
 _EMBEDDED_ONLY = ("fault", "guards", "model", "thorough", "keep")
@@ -59,6 +60,7 @@ def build(command: str, probes: tuple[str, ...], given: Mapping[str, Any], envir
         recipe=recipe,
         timeout_s=_number("timeout", given, file.timeout_s, _TIMEOUT_S),
         seed=given.get("seed"),
+        leak_rate=_rate(given),
         headroom=_number("headroom", given, file.headroom, _HEADROOM),
         edge_limit=given.get("edge_limit") or file.edge_limit,
         active=bool(given.get("active")),
@@ -154,6 +156,15 @@ def _number(name: str, given: Mapping[str, Any], written: float | None, default:
     return value
 
 
+def _rate(given: Mapping[str, Any]) -> float:
+    rate = given.get("leak_rate")
+    if rate is None:
+        return LEAK_RATE
+    if not 0 < rate <= 1:
+        raise Usage("--leak-rate is a share of requests: more than 0, at most 1")
+    return float(rate)
+
+
 def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
@@ -187,6 +198,6 @@ def _line(command: str, given: Mapping[str, Any]) -> str:
     words += ["--keys-file", str(given["keys_file"])] if given.get("keys_file") else []
     for name in ("thorough", "active", "inside"):
         words += [_flag(name)] if given.get(name) else []
-    for name in ("headroom", "timeout", "retries"):
+    for name in ("headroom", "timeout", "retries", "leak_rate"):
         words += [_flag(name), f"{given[name]:g}"] if given.get(name) is not None else []
     return shlex.join(words)

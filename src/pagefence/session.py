@@ -27,6 +27,7 @@ from pagefence.run import terminated_is_interrupted
 from pagefence.ticker import Ticker
 from pagefence.verdict.decide import EXIT_CLEAN, decide
 from pagefence.verdict.junit import as_junit
+from pagefence.verdict.power import LEAK_RATE
 from pagefence.verdict.repeat import save
 from pagefence.verdict.report import Repeat, Run, as_json
 from pagefence.verdict.sarif import as_sarif
@@ -44,6 +45,7 @@ class Options:
     recipe: Recipe = field(default_factory=Recipe)
     timeout_s: float = 120.0
     seed: int | None = None
+    leak_rate: float = LEAK_RATE
     headroom: float = 1.25
     edge_limit: int | None = None
     active: bool = False
@@ -89,7 +91,7 @@ def conduct(options: Options) -> int:
         except KeyboardInterrupt:
             interrupted = True
         results = examination.results()
-        verdict = decide(results, interrupted)
+        verdict = decide(results, interrupted, options.leak_rate)
         beside = Path(options.json) if options.json not in (None, "-") else None
         run = Run(
             command=options.command,

@@ -45,9 +45,10 @@ class Evidence:
 class ProbeResult:
     """One probe's outcome.
 
-    shown     answers that could have shown foreign text
+    shown     answers that could have shown what the probe seeks (the canary: foreign text)
+    seeks     the kind of finding that these answers could have led to
     refused   requests refused as they should be (they prove the limit, not the absence of a leak)
-    controls  own recall: (held, asked)
+    controls  positive controls, where what is sought is there and must show (the canary: own recall): (held, asked)
     """
 
     name: str
@@ -58,3 +59,4 @@ class ProbeResult:
     controls: tuple[int, int] = (0, 0)
     coincidence: float | None = None
     finished: bool = True
+    seeks: Kind = Kind.LEAK

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pagefence.mistakes import EXIT_INCONCLUSIVE, EXIT_INTERRUPTED
 from pagefence.probes.evidence import Evidence, Kind, ProbeResult
-from pagefence.verdict.statistics import upper_bound
+from pagefence.verdict.power import LEAK_RATE, Claim, claims
 
 CLEAN = "CLEAN"
 EXIT_CLEAN, EXIT_VIOLATION = 0, 1
 _VIOLATIONS = (Kind.LEAK, Kind.CORRUPT, Kind.FAIL)
+_SOUGHT = {Kind.LEAK: "leak", Kind.CORRUPT: "corrupt answer", Kind.FAIL: "broken rule", Kind.INCONCLUSIVE: "doubt"}
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The name that decides, every name that occurred in order of precedence, and the sentence that says why."""
+    """The name that decides, every name that occurred in order of precedence, and the sentence that says why.
+
+    `probes` (answers that could have shown a leak), `bound` and `controls` are those of the weakest of the `claims`:
+    5,000 probes of one kind say nothing about another kind that had 4.
+    """
 
     name: str
     occurred: tuple[str, ...]
@@ -25,6 +30,7 @@ class Verdict:
     probes: int = 0
     bound: float | None = None
     controls: tuple[int, int] = (0, 0)
+    claims: tuple[Claim, ...] = ()
 
     @property
     def headline(self) -> str:
@@ -37,23 +43,28 @@ class Verdict:
         return tuple(k for k in self.occurred if k not in self.headline.split(" and "))
 
 
-def decide(results: Sequence[ProbeResult], interrupted: bool = False) -> Verdict:
-    """LEAK before CORRUPT before FAIL before INCONCLUSIVE before CLEAN. Interrupted, the exit code says only that."""
+def decide(results: Sequence[ProbeResult], interrupted: bool = False, leak_rate: float = LEAK_RATE) -> Verdict:
+    """LEAK before CORRUPT before FAIL before INCONCLUSIVE before CLEAN. Interrupted, the exit code says only that.
+
+    Each probe has a bound of its own. `leak_rate` is what the claims tell the power for; the verdict does not depend on
+    it, or who asks for less would get a better one.
+    """
     evidence = [e for r in results for e in r.evidence]
-    doubts = _doubts(results)
+    claimed = claims(results, leak_rate)
+    doubts = [*_doubts(results), *_vacuous(claimed)]
     kinds = {e.kind for e in evidence} | ({Kind.INCONCLUSIVE} if doubts else set())
     occurred = tuple(k for k in Kind if k in kinds)
-    shown = sum(r.shown for r in results)
-    controls = (sum(r.controls[0] for r in results), sum(r.controls[1] for r in results))
-    bound = upper_bound(shown) if shown and Kind.LEAK not in occurred else None
     if occurred:
         name, sentence = str(occurred[0]), _why(occurred[0], evidence, doubts)
         code = EXIT_VIOLATION if occurred[0] in _VIOLATIONS else EXIT_INCONCLUSIVE
     else:
-        name, sentence, code = CLEAN, _clean(results, shown, controls), EXIT_CLEAN
-    return Verdict(
-        name, occurred or (CLEAN,), sentence, EXIT_INTERRUPTED if interrupted else code, shown, bound, controls
-    )
+        name, sentence, code = CLEAN, _clean(results, claimed), EXIT_CLEAN
+    verdict = Verdict(name, occurred or (CLEAN,), sentence, EXIT_INTERRUPTED if interrupted else code, claims=claimed)
+    if not claimed:
+        return replace(verdict, controls=(sum(r.controls[0] for r in results), sum(r.controls[1] for r in results)))
+    weakest = claimed[0]
+    bound = None if Kind.LEAK in occurred else weakest.upper_bound
+    return replace(verdict, probes=weakest.n, bound=bound, controls=weakest.controls)
 
 
 def _doubts(results: Sequence[ProbeResult]) -> list[str]:
@@ -70,11 +81,27 @@ def _doubts(results: Sequence[ProbeResult]) -> list[str]:
     return doubts
 
 
-def _clean(results: Sequence[ProbeResult], shown: int, controls: tuple[int, int]) -> str:
-    if shown:
+def _vacuous(claimed: Sequence[Claim]) -> list[str]:
+    """Silence that leaves every rate possible, and why."""
+    return [
+        f"{c.probe}: no {_SOUGHT[c.seeks]} in {c.n:,} probes means nothing: with a positive control of "
+        f"{c.controls[0]}/{c.controls[1]}, one may show with a chance as low as {c.surfacing[0]:.2g}, "
+        "so even a rate of 1 is not excluded"
+        for c in claimed
+        if c.leak_bound == 1
+    ]
+
+
+def _clean(results: Sequence[ProbeResult], claimed: Sequence[Claim]) -> str:
+    if claimed:
+        weakest = claimed[0]
+        alike = [c.probe for c in claimed if c.seeks is weakest.seeks]
+        several = len(alike) > 1
         return (
-            f"no leak in {shown} probes; 95 % upper bound on the rate p <= {upper_bound(shown):.3f}; "
-            f"positive control {controls[0]}/{controls[1]}"
+            f"no {_SOUGHT[weakest.seeks]} in {weakest.n:,} probes{f' of {weakest.probe}' if several else ''}; "
+            f"95 % upper bound on the rate p <= {weakest.upper_bound:.3g}; "
+            f"positive control {weakest.controls[0]}/{weakest.controls[1]}"
+            + (f" (the weakest of {' and '.join(alike)})" if several else "")
         )
     held = sum(len(r.checks) for r in results)
     names = " and ".join(r.name for r in results)

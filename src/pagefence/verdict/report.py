@@ -11,6 +11,7 @@ from pagefence import __version__
 from pagefence.fleet import FleetFacts, Keys
 from pagefence.probes import Evidence, Examination, ProbeResult
 from pagefence.verdict.decide import Verdict
+from pagefence.verdict.power import Claim
 
 SCHEMA_VERSION = 1
 
@@ -68,7 +69,7 @@ def as_json(run: Run) -> bytes:
             "seconds": round(run.seconds, 2),
         },
         "fleet": _fleet(run.examination.facts),
-        "probes": [_probe(r) for r in run.results],
+        "probes": [_probe(r, run.verdict) for r in run.results],
         "evidence": [_evidence(e, run.repeat_of(e)) for r in run.results for e in r.evidence],
     }
     return encoded(document, run.keys)
@@ -97,7 +98,8 @@ def _fleet(facts: FleetFacts | None) -> object:
     return asdict(facts)
 
 
-def _probe(result: ProbeResult) -> dict[str, object]:
+def _probe(result: ProbeResult, verdict: Verdict) -> dict[str, object]:
+    claim = next((c for c in verdict.claims if c.probe == result.name), None)
     return {
         "name": result.name,
         "finished": result.finished,
@@ -106,10 +108,22 @@ def _probe(result: ProbeResult) -> dict[str, object]:
         "refused": result.refused,
         "controls": {"held": result.controls[0], "asked": result.controls[1]},
         "coincidence": result.coincidence,
+        "power": None if claim is None else _power(claim),
         "checks": [
             {"id": c.id, "where": c.where, "text": c.text, "kind": None if c.kind is None else str(c.kind)}
             for c in result.checks
         ],
+    }
+
+
+def _power(claim: Claim) -> dict[str, object]:
+    return {
+        "seeks": str(claim.seeks),
+        "surfacing_95": list(claim.surfacing),
+        "upper_bound_95": claim.upper_bound,
+        "leak_rate_bound_95": claim.leak_bound,
+        "leak_rate": claim.leak_rate,
+        "found_with_probability": claim.found,
     }
 
 

@@ -16,6 +16,7 @@ from pagefence.verdict.decide import CLEAN, Verdict
 from pagefence.verdict.nodes import show_nodes
 from pagefence.verdict.plain import plain
 from pagefence.verdict.report import Run
+from pagefence.verdict.sureness import claims_table
 
 _COLOUR = {"LEAK": "red", "CORRUPT": "red", "FAIL": "red", "INCONCLUSIVE": "yellow", CLEAN: "green"}
 
@@ -29,6 +30,8 @@ def show(run: Run, console: Console) -> None:
     for result in run.results:
         if result.checks:
             console.print(_table(result))
+    if run.verdict.claims:
+        console.print(claims_table(run.verdict.claims))
     for kind in Kind:
         _findings(run, kind, console)
     console.print(_cost(run))

@@ -19,9 +19,13 @@ CHEAP = Module("gate", ("gate",), 60.0, 0.0, tokens=0)
 DEAR = Module("verify", ("gate", "canary"), 900.0, 0.0, tokens=1000)
 
 
-def watched(name: str = "eu", modules: tuple[Module, ...] = (CHEAP, DEAR), tokens: int = 1000, burst: int = 1000) -> Watched:
+def watched(
+    name: str = "eu", modules: tuple[Module, ...] = (CHEAP, DEAR), tokens: int = 1000, burst: int = 1000
+) -> Watched:
     """A budget of `tokens` an hour."""
-    return Watched(name, Target(f"http://{name}.example"), modules, allowance(modules, tokens, 3600, burst), Keys("ka", "kb"))
+    return Watched(
+        name, Target(f"http://{name}.example"), modules, allowance(modules, tokens, 3600, burst), Keys("ka", "kb")
+    )
 
 
 @dataclass

@@ -12,11 +12,12 @@ import msgspec
 import pytest
 
 from pagefence.fleet import Keys, Target
+from pagefence.probes import Evidence, Kind, ProbeResult
 from pagefence.watch.config import Module, Settings, Watched, allowance
 from pagefence.watch.lines import lines
-from pagefence.watch.meters import watch_text
 from pagefence.watch.metered import Metered
-from pagefence.watch.one_run import run_once
+from pagefence.watch.meters import watch_text
+from pagefence.watch.one_run import redacted, run_once
 from pagefence.watch.records import Phase, Ran
 from pagefence.watch.state import State
 from pagefence.watch.watcher import Watcher
@@ -26,33 +27,25 @@ from tests.watch.meters import values
 VERIFY = Module("verify", ("gate", "boundary", "canary"), 900.0, 0.0, tokens=60_000, deadline_s=60.0)
 
 
+CANARY = Module("verify", ("canary",), 900.0, 0.0, tokens=60_000, deadline_s=60.0)
+
+
 def watching(url: str, module: Module = VERIFY, timeout_s: float = 10.0) -> Watched:
     return Watched("toy", Target(url), (module,), allowance((module,), None, None, None), Keys(*KEYS), timeout_s)
 
 
-def asked(toy: Toy, module: Module = VERIFY, timeout_s: float = 10.0, keep: bool = False) -> Ran:
+def asked(toy: Toy, module: Module = VERIFY, timeout_s: float = 10.0) -> Ran:
     with running(toy):
-        return asyncio.run(run_once(watching(toy.url, module, timeout_s), module, 7, keep_answers=keep))
+        return asyncio.run(run_once(watching(toy.url, module, timeout_s), module, 7))
 
 
-def test_a_sound_fleet_is_clean_with_its_cost_evidence_and_report() -> None:
-    toy = Toy()
-    ran = asked(toy)
-    assert (ran.verdict, ran.phase, ran.model) == ("CLEAN", Phase.FINISHED, "toy")
-    assert ran.charged >= ran.prompt_tokens + ran.new_tokens > 3000
-    assert ran.counts["canary"][0] >= 15
-    report = msgspec.json.decode(ran.report)
-    assert report["verdict"] == "CLEAN"
-    assert not any(key in ran.report.decode() + ran.log for key in KEYS)
-
-
-def test_a_bug_that_is_switched_on_shows_within_one_cycle_and_goes_when_it_is_mended(tmp_path: Path) -> None:
+def test_a_bug_that_is_switched_on_shows_within_one_cycle_and_what_leaked_is_not_kept(tmp_path: Path) -> None:
     toy = Toy(context=512, prefill_pool=640, decode_pool=1024)
     said: list[str] = []
 
     async def story() -> None:
         now = 1000.0
-        settings = Settings((watching(toy.url),), tmp_path / "watch.db")
+        settings = Settings((watching(toy.url, CANARY),), tmp_path / "watch.db")
         say = lines([Keys(*KEYS)], lambda: now, True, said.append)
         watcher = Watcher(settings, State(settings.state, now), run_once, lambda: now, say)
 
@@ -64,32 +57,35 @@ def test_a_bug_that_is_switched_on_shows_within_one_cycle_and_goes_when_it_is_me
             return values(watch_text(watcher), "pagefence_watch_verdict", "verdict")
 
         assert (await cycle())["CLEAN"] == 1
+        (sound,) = watcher.state.history(9)
+        assert (sound.phase, sound.model) == (Phase.FINISHED, "toy")
+        assert sound.charged >= sound.prompt_tokens + sound.new_tokens > 2000
+        assert watcher.state.evidence("toy")["canary"][0].n >= 15
         toy.bug, toy.prefill_pool = "stub", 256
         assert await cycle() == {"LEAK": 1, "CORRUPT": 0, "FAIL": 0, "INCONCLUSIVE": 0, "CLEAN": 0}
         found = values(watch_text(watcher), "pagefence_watch_findings", "kind")
         assert found["LEAK"] > 0
         assert found["CORRUPT"] > 0
-        toy.bug, toy.prefill_pool = "", 640
-        assert (await cycle())["CLEAN"] == 1
-        assert [record.verdict for record in watcher.state.history(9)] == ["CLEAN", "LEAK", "CLEAN"]
+        assert [record.verdict for record in watcher.state.history(9)] == ["LEAK", "CLEAN"]
+        sound_report, leak_report = (watcher.state.report(run) or b"" for run in (1, 2))
+        assert msgspec.json.decode(sound_report)["verdict"] == "CLEAN"
+        assert b"characters, not kept" in leak_report
+        assert "«".encode() not in leak_report  # whose text it is nobody knows
+        assert not any(key.encode() in sound_report + leak_report for key in KEYS)
 
     with running(toy):
         asyncio.run(story())
     ended = [msgspec.json.decode(line) for line in said if '"ended"' in line]
-    assert [line["verdict"] for line in ended] == ["CLEAN", "LEAK", "CLEAN"]
+    assert [line["verdict"] for line in ended] == ["CLEAN", "LEAK"]
     assert not any(key in line for line in said for key in KEYS)
 
 
-def test_what_a_fleet_leaked_is_not_kept_unless_asked_for() -> None:
-    def details(ran: Ran) -> str:
-        return str([e["details"] for e in msgspec.json.decode(ran.report)["evidence"] if e["kind"] == "LEAK"])
-
-    toy = Toy("stub", context=512, prefill_pool=256, decode_pool=1024)
-    quiet, open_ = (asked(replace(toy), VERIFY, keep=keep) for keep in (False, True))
-    assert quiet.verdict == open_.verdict == "LEAK"
-    assert "characters, not kept" in details(quiet)
-    assert "«" not in details(quiet)
-    assert "«" in details(open_)
+def test_only_answers_are_left_out_of_a_kept_report() -> None:
+    details = {"answer": "x" * 9, "marked": "«x»", "planted_words": ["ours"], "status": 200, "note": "y" * 121}
+    result = ProbeResult("canary", evidence=(Evidence(Kind.LEAK, "canary", "c", "w", "what", details=details),))
+    (kept,) = redacted(result).evidence
+    hidden = {"answer": "[9 characters, not kept]", "marked": "[3 characters, not kept]"}
+    assert kept.details == details | hidden | {"note": "[121 characters, not kept]"}
 
 
 def test_a_fleet_that_hangs_is_inconclusive_at_the_deadline_and_the_run_has_a_record() -> None:
@@ -126,17 +122,16 @@ def test_a_fleet_that_is_down_is_inconclusive() -> None:
     assert ran.charged == 0
 
 
-@pytest.mark.parametrize("counts", [True, False])
-@pytest.mark.parametrize("most", [0, 50, 700, 3000])
+@pytest.mark.parametrize(("most", "counts"), [(1, True), (1500, True), (500, False)])
 def test_a_run_never_costs_more_than_its_tokens(most: int, counts: bool) -> None:
     toy = Toy(count_tokens=counts)
     with running(toy):
-        module = replace(VERIFY, tokens=max(1, most))
+        module = replace(CANARY, tokens=most)
         ran = asyncio.run(run_once(watching(toy.url, module), module, 7))
     assert ran.verdict == "INCONCLUSIVE"
     computed = [length for length in toy.calls if length <= toy.longest]
-    assert sum(computed) <= max(1, most)
-    assert ran.charged <= max(1, most)
+    assert sum(computed) <= most
+    assert ran.charged <= most
     assert "not sent" in ran.log
 
 
@@ -153,5 +148,3 @@ def test_what_is_refused_costs_nothing_and_a_request_without_an_answer_costs_its
         toy = Toy(bug)
         with running(toy):
             assert asyncio.run(cost(toy, words, timeout_s)) == expected
-
-

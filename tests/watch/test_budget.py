@@ -1,4 +1,4 @@
-"""No stretch of time costs a fleet more than rate x time + burst, whatever runs, ends, crashes or lies about the clock."""
+"""No stretch of time costs a fleet more than rate x time + burst, whatever runs, ends or crashes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ STEPS = st.lists(
 
 
 @given(ALLOWED, STEPS)
-def test_no_stretch_of_time_costs_more_than_its_rate_and_one_burst(allowed: Allowance, steps: list[tuple[float, int, float, float, bool]]) -> None:
+def test_no_stretch_of_time_costs_more_than_its_rate_and_one_burst(
+    allowed: Allowance, steps: list[tuple[float, int, float, float, bool]]
+) -> None:
     now, bucket = 0.0, full(allowed, 0.0)
     spent: list[tuple[float, float]] = []  # when, and how many tokens at the most
     for pause, most, seconds, part, crashes in steps:

@@ -298,5 +298,3 @@ def test_the_nap_ends_when_something_is_due(scene: Scene) -> None:
         assert watcher.nap_s() == pytest.approx(2.0)
 
     asyncio.run(story())
-
-

@@ -139,11 +139,12 @@ class Settings:
 
 
 def allowance(modules: Sequence[Module], tokens: int | None, window_s: float | None, burst: int | None) -> Allowance:
-    """What a target may be asked; unsaid, one and a half times what its schedule can cost in an hour. Raises Usage."""
+    """What a target may be asked. Unsaid: one and a half times what its schedule can cost in a window, and at once what
+    one run of each module can. Raises Usage."""
     window = HOUR_S if window_s is None else window_s
     if not (math.isfinite(window) and window >= 1):
         raise Usage(f"a budget's window of {window:g} seconds is none; it is 1 or more")
     need = sum(m.tokens / m.every_s for m in modules if m.every_s is not None)
-    largest = max((m.tokens for m in modules), default=0)
-    granted = max(1, largest, math.ceil(1.5 * need * window)) if tokens is None else tokens
-    return Allowance(granted, window, max(1, largest) if burst is None else burst)
+    each_once = max(1, sum(m.tokens for m in modules))
+    granted = max(each_once, math.ceil(1.5 * need * window)) if tokens is None else tokens
+    return Allowance(granted, window, each_once if burst is None else burst)

@@ -16,6 +16,7 @@ from typing import Any
 
 import httpx
 
+from pagefence.watch.state import State
 from tests.probes.toy import KEYS, Toy, running
 
 
@@ -65,7 +66,7 @@ port = 0
 name = "toy"
 url = "{url}"
 keys_env = "TOY"
-modules = ["gate", "border", "verify"]
+modules = ["gate", "border", "hourly"]
 
 [module.gate]
 probes = ["gate"]
@@ -77,10 +78,9 @@ probes = ["boundary"]
 every = 0
 tokens = 30000
 
-[module.verify]
-probes = ["canary"]
+[module.hourly]
+probes = ["gate"]
 every = 3600
-tokens = 20000
 """
 
 
@@ -89,7 +89,7 @@ def test_killed_in_the_middle_and_started_again_nothing_is_lost_or_counted_twice
     with running(toy):
         (tmp_path / "watch.toml").write_text(CONFIG.format(url=toy.url))
         with started(tmp_path, "first") as watch:
-            watch.until(lambda: any(r["module"] == "verify" and r["phase"] == "finished" for r in watch.history()))
+            watch.until(lambda: any(r["module"] == "hourly" and r["phase"] == "finished" for r in watch.history()))
             toy.bug = "hangs"
 
             def hanging() -> bool:
@@ -111,15 +111,14 @@ def test_killed_in_the_middle_and_started_again_nothing_is_lost_or_counted_twice
             cut = after[before[0]["id"]]
             assert (cut["phase"], cut["verdict"], cut["charged"]) == ("interrupted", "INCONCLUSIVE", 30000)
             assert [e["run"] for e in watch.events() if e.get("phase") == "interrupted"] == [cut["id"]]
-            assert sum(run["module"] == "verify" for run in after.values()) == 1  # its next one is due in an hour
-            watch.until(lambda: watch.history()[0]["phase"] == "finished")
-            metrics = httpx.get(f"{watch.url}/metrics", timeout=30).text
-            totals = [line for line in metrics.splitlines() if line.startswith("pagefence_watch_runs_total{")]
-            done = sum(float(line.rpartition(" ")[2]) for line in totals)
-            assert done == sum(run["phase"] != "running" for run in watch.history())
+            assert sum(run["module"] == "hourly" for run in after.values()) == 1  # its next one is due in an hour
             watch.process.send_signal(signal.SIGTERM)
             assert watch.process.wait(30) == 0
             assert watch.events()[-1]["event"] == "stops"
+        state = State(tmp_path / "watch.db", time.time())
+        assert state.interrupted == ()
+        assert sum(runs for *_, runs in state.totals()) == len(state.history(999))
+        state.close()
         seeds = [run["seed"] for run in after.values()]
         assert len(set(seeds)) == len(seeds)
         for log in tmp_path.glob("*.log"):

@@ -91,7 +91,7 @@ def test_cheap_runs_do_not_starve_a_dear_one(scene: Scene) -> None:
         small = Module("small", ("canary",), 60.0, 0.0, tokens=400)
         large = Module("large", ("canary",), 3600.0, 0.0, tokens=1000)
         scene.targets = (watched(modules=(small, large), tokens=3000, burst=1000),)
-        scene.answers = [replace(CLEAN, charged=400)] * 20
+        scene.answers.extend([replace(CLEAN, charged=400)] * 20)
         watcher = scene.opened()
         await scene.look(watcher)
         await scene.until(watcher, 1000 + 3500)
@@ -184,7 +184,8 @@ def test_asking_does_not_get_past_the_budget(scene: Scene) -> None:
         watcher = scene.opened()
         assert isinstance(await watcher.probe(scene.targets[0], DEAR), Record)
         wait = await watcher.probe(scene.targets[0], DEAR)
-        assert wait == Wait(BUDGET, pytest.approx(3600))
+        assert isinstance(wait, Wait)
+        assert (wait.why, wait.seconds) == (BUDGET, pytest.approx(3600))
         assert scene.runs_of("verify") == 1
 
     asyncio.run(story())
@@ -210,8 +211,8 @@ def test_rates_that_creep_up_raise_an_alarm_that_stays(scene: Scene) -> None:
     async def story() -> None:
         lossy = replace(CLEAN, counts={"canary": (20, 6)})
         scene.targets = (watched(modules=(DEAR,), tokens=RICH, burst=RICH),)
-        scene.answers = [replace(CLEAN, counts={"canary": (20, 1)})] * 5 + [lossy] * 4
-        scene.answers += [replace(CLEAN, counts={"canary": (20, 0)})] * 40
+        scene.answers.extend([replace(CLEAN, counts={"canary": (20, 1)})] * 5 + [lossy] * 4)
+        scene.answers.extend([replace(CLEAN, counts={"canary": (20, 0)})] * 40)
         watcher = scene.opened()
         await scene.look(watcher)
         await scene.until(watcher, 1000 + 900 * 4.5)

@@ -13,6 +13,7 @@ import pytest
 
 from pagefence.watch.app import create_app
 from pagefence.watch.metrics import METRICS, PROBE_METRICS
+from pagefence.watch.reference import render
 from pagefence.watch.watcher import Watcher
 from tests.watch.meters import names, values
 from tests.watch.scene import CLEAN, Scene, watched
@@ -218,3 +219,8 @@ def test_it_takes_nothing_but_get(scene: Scene) -> None:
         assert scene.asked == []
 
     told(scene, story)
+
+
+def test_the_reference_page_is_what_the_code_says() -> None:
+    page = Path(__file__).parents[2] / "docs" / "reference" / "watch-metrics.md"
+    assert page.read_text(encoding="utf-8") == render(), "make docs writes it anew"

@@ -102,7 +102,7 @@ def test_cheap_runs_do_not_starve_a_dear_one(scene: Scene) -> None:
 
 def test_a_target_without_room_is_left_alone_longer_each_time(scene: Scene) -> None:
     async def story() -> None:
-        scene.answers = [CLEAN] + [replace(CLEAN, saturated=3)] * 10
+        scene.answers.extend([CLEAN] + [replace(CLEAN, saturated=3)] * 10)
         modules = (replace(DEAR, every_s=100.0),)
         scene.targets = (watched(modules=modules, tokens=RICH, burst=RICH),)
         watcher = scene.opened()
@@ -185,7 +185,8 @@ def test_asking_does_not_get_past_the_budget(scene: Scene) -> None:
         assert isinstance(await watcher.probe(scene.targets[0], DEAR), Record)
         wait = await watcher.probe(scene.targets[0], DEAR)
         assert isinstance(wait, Wait)
-        assert (wait.why, wait.seconds) == (BUDGET, pytest.approx(3600))
+        assert wait.why == BUDGET
+        assert wait.seconds == pytest.approx(3600)
         assert scene.runs_of("verify") == 1
 
     asyncio.run(story())

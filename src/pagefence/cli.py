@@ -35,7 +35,12 @@ _Report = "report; - for standard output."
 class Where:
     """Which fleet, and how it is reached."""
 
-    url: Annotated[list[str] | None, typer.Argument(metavar="[URL]", help="The router; else an embedded fleet.")] = None
+    url: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[URL]", help="The server, or the router of a fleet. With no address: a small fleet started here."
+        ),
+    ] = None
     router: Annotated[str | None, typer.Option("--router", help="The router; the same as URL.")] = None
     prefill: Annotated[list[str] | None, typer.Option("--prefill", help="A prefill worker. Repeat for each.")] = None
     decode: Annotated[list[str] | None, typer.Option("--decode", help="A decode worker. Repeat for each.")] = None
@@ -46,8 +51,9 @@ class Where:
         list[str] | None,
         typer.Option(
             "--declare",
-            metavar="NAME=N",
-            help="A figure for every node that does not tell it: pool, context, longest or page_size, in tokens.",
+            metavar="NAME=VALUE",
+            help="For every node that does not tell: pool, context, longest or page_size, in tokens; engine or version "
+            "(engine=vllm). Repeat for each.",
         ),
     ] = None
     keys_file: Annotated[

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,7 @@ _THOROUGH = 8192
 _EMBEDDED_ONLY = ("fault", "guards", "model", "thorough", "keep")
 _FLEET_ONLY = ("declare", "retries", "ca", "client_cert", "client_key")
 _REPORTS = ("json", "junit", "sarif")
+_STANDARD_OUTPUT = ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 _TIMEOUT_S, _HEADROOM = 120.0, 1.25
 
 
@@ -67,9 +69,9 @@ def build(command: str, probes: tuple[str, ...], given: Mapping[str, Any], envir
         inside=bool(given.get("inside")),
         lock=given.get("lock"),
         approve=bool(given.get("approve")),
-        json=given.get("json"),
-        junit=given.get("junit"),
-        sarif=given.get("sarif"),
+        json=_place(given.get("json")),
+        junit=_place(given.get("junit")),
+        sarif=_place(given.get("sarif")),
         yes=bool(given.get("yes")),
         keep=bool(given.get("keep")),
         line=_line(command, given),
@@ -141,11 +143,29 @@ def _declared(pairs: Sequence[str]) -> tuple[dict[str, int], dict[str, str]]:
 
 def _apart(given: Mapping[str, Any]) -> None:
     """Each report goes to a place of its own. Raises Usage."""
-    places = [str(given[name]) for name in _REPORTS if given.get(name)]
-    twice = next((place for place in places if places.count(place) > 1), None)
-    if twice is not None:
-        what = "standard output" if twice == "-" else twice
-        raise Usage(f"two reports cannot both go to {what}; give each a file of its own")
+    seen: dict[str, str] = {}
+    for name in ("fleet", "keys_file", "lock", *_REPORTS):
+        if not given.get(name):
+            continue
+        place = _place(given[name]) if name in _REPORTS else str(given[name])
+        if place == "-" and name in _REPORTS:
+            file = place
+        elif Path(str(place)).exists() and not Path(str(place)).is_file():
+            continue  # a device or a pipe may take several, and what is wrong with a folder is said elsewhere
+        else:
+            file = os.path.realpath(str(place))
+        other = seen.setdefault(file, name)
+        if other == name:
+            continue
+        what = "standard output" if file == "-" else place
+        if other in _REPORTS:
+            raise Usage(f"two reports cannot both go to {what}; give each a file of its own")
+        raise Usage(f"{_flag(name)} would write over {what}, which is the file of {_flag(other)}")
+
+
+def _place(given: object) -> str | None:
+    """Where a report goes. Standard output has more names than one."""
+    return "-" if given in _STANDARD_OUTPUT else None if given is None else str(given)
 
 
 def _number(name: str, given: Mapping[str, Any], written: float | None, default: float) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import os
 import secrets
 import shlex
@@ -13,6 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 from rich.console import Console
 from rich.prompt import Confirm
@@ -106,7 +108,7 @@ def conduct(options: Options) -> int:
             again=f"{options.line} --seed {seed}" if options.command != "gate" else None,
             repeats=_saved(examination, results, beside),
         )
-        show(run, human)
+        _shown(run, human)
         written = [_written(place, made(run)) for place, made in options.reports.items()]
         if not all(written) and verdict.exit_code == EXIT_CLEAN:
             return EXIT_INCONCLUSIVE
@@ -136,16 +138,48 @@ def _saved(examination: Examination, results: tuple[ProbeResult, ...], beside: P
         return {}
 
 
+def _shown(run: Run, console: Console) -> None:
+    """Print the report for a person. Nobody who reads it to the end must cost neither the verdict nor a file."""
+    try:
+        show(run, console)
+        console.file.flush()
+    except (OSError, SystemExit) as error:  # rich ends a program whose reader is gone, with the code of a violation
+        _give_up(console.file)
+        if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
+            _complain(f"cannot print the report: {error.strerror or error}")
+
+
+def _give_up(stream: IO[str]) -> None:
+    """What is still held back for a stream that takes nothing more must not fail at the end of the program."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
+def _complain(line: str) -> None:
+    with contextlib.suppress(OSError):
+        print(f"pagefence: {line}", file=sys.stderr)
+
+
 def _written(place: str, report: bytes) -> bool:
     """Write a report. A disk that filled up meanwhile must not turn a violation into a usage error."""
     if place == "-":
-        sys.stdout.buffer.write(report)
-        sys.stdout.flush()
+        if sys.stdout is None:  # as the shell's >&- leaves it
+            _complain("cannot write the report: standard output is closed")
+            return False
+        try:
+            sys.stdout.buffer.write(report)
+            sys.stdout.flush()
+        except OSError as error:
+            _give_up(sys.stdout)
+            _complain(f"cannot write the report to standard output: {error.strerror or error}")
+            return False
         return True
     try:
         write_atomically(Path(place), report)
     except CannotWrite as error:
-        print(f"pagefence: {error}", file=sys.stderr)
+        _complain(str(error))
         return False
     return True
 
@@ -158,7 +192,9 @@ def _config(options: Options, seed: int) -> Config:
 
 
 def _console(stderr: bool) -> Console:
-    stream = sys.stderr if stderr else sys.stdout
+    stream: IO[str] | None = sys.stderr if stderr else sys.stdout
+    if stream is None:
+        return Console(file=io.StringIO(), width=120, highlight=False)
     width = None if stream.isatty() or "COLUMNS" in os.environ else 120
     return Console(stderr=stderr, width=width, highlight=False)
 

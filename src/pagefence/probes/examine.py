@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from pagefence.files import CannotWrite, check_writable
-from pagefence.fleet import Fleet, FleetFacts, Limits, Request
+from pagefence.fleet import Fleet, FleetFacts, Keys, Limits, Request
 from pagefence.fleet.describe import describe
 from pagefence.fleet.facts import limits as borders
 from pagefence.probes.boundary.judge import judge as judge_borders
@@ -16,7 +16,8 @@ from pagefence.probes.canary.shots import NAME as CANARY
 from pagefence.probes.evidence import Evidence, Kind, ProbeResult
 from pagefence.probes.gate import ActiveResults, Policy, gate, may_approve
 from pagefence.probes.gate.active import ask_active
-from pagefence.probes.gate.lock import LockState, read_lock, write_lock
+from pagefence.probes.gate.asked import FIELDS
+from pagefence.probes.gate.lock import LockState, read_lock, record, write_lock
 from pagefence.probes.plan import make_plan
 from pagefence.probes.run import Log, Progress, execute
 from pagefence.probes.seen import Seen
@@ -89,28 +90,38 @@ async def examine(fleet: Fleet, examination: Examination, progress: Progress, an
     if GATE in config.probes and config.policy.active:
         examination.active = await _active(fleet, config.policy, progress, announce)
     await _prompts(fleet, examination, examination.facts, progress, announce)
-    _approve(examination, examination.facts)
+    _approve(examination, examination.facts, fleet.keys)
 
 
 async def _active(fleet: Fleet, policy: Policy, progress: Progress, announce: Callable[[str], None]) -> ActiveResults:
     edge = f", and three prompts of {policy.edge_limit:,} tokens" if policy.edge_limit is not None else ""
-    announce(f"active checks: seven one-token requests, six of them with a field that no client may set{edge}")
+    announce(
+        f"active checks: {len(FIELDS) + 1} one-token requests, all but one with a field that no client may set{edge}"
+    )
     progress("asking what must be refused", 0, 0)
     return await ask_active(fleet, policy.edge_limit)
 
 
-def _approve(examination: Examination, facts: FleetFacts) -> None:
+def _approve(examination: Examination, facts: FleetFacts, keys: Keys) -> None:
     """Write what is approved, if it may be. What came of it is in `examination.lock`, and so in the results."""
     policy, state = examination.config.policy, examination.lock
     if not policy.approve or policy.lock is None or state is None:
         return
     refused = may_approve(facts, state, examination.results())
+    if refused is None and _repeats(facts, keys):
+        refused = "the fleet repeats an API key among its figures, and the file is one that others read"
     if refused is None:
         try:
             write_lock(policy.lock, facts)
         except CannotWrite as error:
             refused = str(error)
     examination.lock = replace(state, written=refused is None, refused=refused)
+
+
+def _repeats(facts: FleetFacts, keys: Keys) -> bool:
+    """Whether what would be approved holds a key; a short one may be part of any word."""
+    approved = repr([record(node) for node in facts.everyone()])
+    return any(key is not None and len(key) >= 16 and key in approved for key in (keys.a, keys.b, keys.admin))
 
 
 async def _prompts(

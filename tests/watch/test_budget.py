@@ -37,8 +37,8 @@ def test_no_stretch_of_time_costs_more_than_its_rate_and_one_burst(
         assert bucket.level + bucket.held <= allowed.burst + 1e-6
     for i, (begin, _) in enumerate(spent):
         for j in range(i, len(spent)):
-            cost = sum(part for _, part in spent[i : j + 1])
-            assert cost <= allowed.rate * (spent[j][0] - begin) + allowed.burst + 1e-6
+            in_all = sum(tokens for _, tokens in spent[i : j + 1])
+            assert in_all <= allowed.rate * (spent[j][0] - begin) + allowed.burst + 1e-6
 
 
 def test_what_a_run_holds_is_not_filled_in_over_it() -> None:

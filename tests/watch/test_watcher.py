@@ -177,6 +177,35 @@ def test_who_asks_for_another_module_gets_it_after_the_run_in_progress(scene: Sc
     asyncio.run(story())
 
 
+def test_those_who_ask_and_the_schedule_take_turns(scene: Scene) -> None:
+    """A module that is always due, or somebody who asks without end, leaves room for the other."""
+
+    async def story() -> None:
+        always = replace(CHEAP, every_s=1.0)
+        scene.targets = (watched(modules=(always, DEAR), tokens=RICH, burst=RICH),)
+        watcher = scene.opened()
+        await scene.look(watcher)
+        scene.asked.clear()
+
+        async def asks() -> None:
+            for _ in range(5):
+                assert isinstance(await watcher.probe(scene.targets[0], DEAR), Record)
+
+        async def passes() -> None:
+            while not asking.done():
+                scene.now += 2
+                watcher.tick()
+                await asyncio.sleep(0)
+
+        asking = asyncio.create_task(asks())
+        await passes()
+        order = "".join(module[0] for _, module, _ in scene.asked)
+        assert "vv" not in order
+        assert "ggg" not in order.rstrip("g")
+
+    asyncio.run(story())
+
+
 def test_asking_does_not_get_past_the_budget(scene: Scene) -> None:
     async def story() -> None:
         scene.targets = (watched(tokens=1000, burst=1000),)

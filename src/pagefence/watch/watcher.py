@@ -46,7 +46,11 @@ class Flight:
 
 @dataclass(slots=True)
 class Standing:
-    """Where a target stands. All of it is in the file as well, but for the flight and who waits."""
+    """Where a target stands. All of it is in the file as well, but for the flight and who waits.
+
+    asking  how many wait in `/probe` for a run to begin
+    last    why its last run was begun: the schedule and those who ask take turns
+    """
 
     watched: Watched
     bucket: Bucket
@@ -56,6 +60,8 @@ class Standing:
     model: str = "unknown"
     flight: Flight | None = None
     waiting: dict[str, Wait] = field(default_factory=dict)
+    asking: int = 0
+    last: str = SCHEDULED
 
 
 class Watcher:
@@ -110,7 +116,8 @@ class Watcher:
         for standing in self.standings.values():
             before, standing.waiting = standing.waiting, {}
             for module in self._due(standing, now):
-                wait = self._obstacle(standing, module, now)
+                others_turn = standing.asking and standing.last == SCHEDULED
+                wait = Wait(BUSY, 0.0) if others_turn else self._obstacle(standing, module, now)
                 if wait is None:
                     self._begin(standing, module, SCHEDULED, now)
                     continue
@@ -180,7 +187,7 @@ class Watcher:
         standing.slots[module.name] = replace(slot, due=due)
         self._say("begins", run=run, target=watched.name, module=module.name, reason=reason, seed=seed)
         task = asyncio.create_task(self._fly(standing, module, run, seed))
-        standing.flight = Flight(module, run, module.tokens, task)
+        standing.flight, standing.last = Flight(module, run, module.tokens, task), reason
         return standing.flight
 
     async def _fly(self, standing: Standing, module: Module, run: int, seed: int) -> Record | None:
@@ -265,8 +272,12 @@ class Watcher:
         Another module's run is waited for. Wait: its target's budget or room is used up. None: nothing can be kept.
         """
         standing = self.standings[watched.name]
-        while (flight := standing.flight) is not None and flight.module.name != module.name:
-            await asyncio.wait({flight.task})
+        standing.asking += 1
+        try:
+            flight = await self._turn(standing, module)
+        finally:
+            standing.asking -= 1
+            self.changed.set()
         if self.stopping:
             return None
         if flight is None:
@@ -278,6 +289,16 @@ class Watcher:
             if flight is None:
                 return None
         return await asyncio.shield(flight.task)
+
+    async def _turn(self, standing: Standing, module: Module) -> Flight | None:
+        """Wait until a run of this module may be begun (None), or is in progress already."""
+        while True:
+            if standing.flight is None and standing.last == ASKED:
+                self.tick()  # what is due comes before a second run that was asked for
+            flight = standing.flight
+            if flight is None or flight.module.name == module.name:
+                return flight
+            await asyncio.wait({flight.task})
 
     def flights(self) -> Iterator[Flight]:
         """Runs in progress."""

@@ -89,6 +89,13 @@ class Prompts:
         None
     )
     yes: _Yes = False
+    budget: Annotated[
+        int | None,
+        typer.Option(
+            "--budget", min=1, metavar="N", help="Prompt tokens for boundary and canary. Default: 8 x the limit."
+        ),
+    ] = None
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Read the figures, show the plan, send no prompt.")] = False
 
 
 class Reports:
@@ -157,9 +164,9 @@ class Watching:
     every: Annotated[
         float | None, typer.Option("--every", min=1, help="Seconds from one set of prompts to the next. Default: 900.")
     ] = None
-    budget: Annotated[
+    hourly_tokens: Annotated[
         int | None,
-        typer.Option("--budget", min=1, metavar="N", help="The most tokens that it is asked an hour."),
+        typer.Option("--hourly-tokens", min=1, metavar="N", help="The most that it is asked in an hour."),
     ] = None
     run_tokens: Annotated[
         int | None,
@@ -261,6 +268,20 @@ def watch(**given: Any) -> None:
     from pagefence.watch.command import conduct_watch
 
     raise typer.Exit(conduct_watch(given, os.environ, build))
+
+
+@app.command()
+@takes(Where, Prompts, Reports, Embedded, Keep)
+def boundary(**given: Any) -> None:
+    """Ask at every limit and just over it; a fleet that does not tell its limits is asked for them first.
+
+    Examples:
+
+    pagefence boundary http://127.0.0.1:8080 --yes
+
+    pagefence boundary https://router.example --dry-run        what would be sent, and what it would cost
+    """
+    _go("boundary", ("boundary",), given)
 
 
 app.command()(serve)

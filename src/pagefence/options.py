@@ -68,6 +68,8 @@ def build(command: str, probes: tuple[str, ...], given: Mapping[str, Any], envir
         edge_limit=given.get("edge_limit") or file.edge_limit,
         active=bool(given.get("active")),
         inside=bool(given.get("inside")),
+        budget=given.get("budget"),
+        dry_run=bool(given.get("dry_run")),
         lock=given.get("lock"),
         approve=bool(given.get("approve")),
         json=_place(given.get("json")),

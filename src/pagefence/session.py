@@ -52,6 +52,8 @@ class Options:
     edge_limit: int | None = None
     active: bool = False
     inside: bool = False
+    budget: int | None = None
+    dry_run: bool = False
     lock: Path | None = None
     approve: bool = False
     json: str | None = None
@@ -120,7 +122,7 @@ def conduct(options: Options) -> int:
 async def _examine(target: Target, keys: Keys, options: Options, examination: Examination, ticker: Ticker) -> None:
     def announce(line: str) -> None:
         ticker.say(line)
-        if options.target is not None and not options.yes and sys.stdin.isatty():
+        if options.target is not None and not options.yes and not options.dry_run and sys.stdin.isatty():
             with ticker.paused():
                 if not Confirm.ask(f"Send this to {target.router}?", default=True, console=_console(stderr=True)):
                     raise Declined("nothing was asked; --yes skips the question")
@@ -188,7 +190,8 @@ def _config(options: Options, seed: int) -> Config:
     """What to ask."""
     declared_pd = options.target is None or options.target.disaggregated
     policy = Policy(options.headroom, options.edge_limit, options.inside, options.lock, options.approve, options.active)
-    return Config(options.probes, seed, declared_pd, options.seed is None, policy)
+    fresh = options.seed is None
+    return Config(options.probes, seed, declared_pd, fresh, policy, options.budget, options.dry_run)
 
 
 def _console(stderr: bool) -> Console:

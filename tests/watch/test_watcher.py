@@ -206,6 +206,16 @@ def test_those_who_ask_and_the_schedule_take_turns(scene: Scene) -> None:
     asyncio.run(story())
 
 
+def test_a_second_run_that_is_asked_for_comes_after_what_is_due(scene: Scene) -> None:
+    async def story() -> None:
+        watcher = scene.opened()
+        for _ in range(2):
+            assert isinstance(await watcher.probe(scene.targets[0], DEAR), Record)
+        assert [module for _, module, _ in scene.asked] == ["verify", "gate", "verify"]
+
+    asyncio.run(story())
+
+
 def test_asking_does_not_get_past_the_budget(scene: Scene) -> None:
     async def story() -> None:
         scene.targets = (watched(tokens=1000, burst=1000),)

@@ -111,6 +111,8 @@ class Limits:
     cover      the largest decode pool: as many planted tokens touch every page of it
     advertised the largest context that anyone advertises
     page       the largest page size, or 64 where nobody tells
+    asked      they were found by asking, because no live figure tells them
+    refused    the shortest length that is known to be refused, where that is not longest + 1
     """
 
     longest: int
@@ -120,6 +122,8 @@ class Limits:
     advertised: int
     pools: tuple[int, ...]
     page: int = 64
+    asked: bool = False
+    refused: int = 0
 
     def room(self, tokens: int, wanted: int) -> int:
         """New tokens that fit after a prompt of `tokens`: at least one, at most `wanted`."""

@@ -225,8 +225,10 @@ class Fleet:
                     reading.problem = _too_large(raw) or reading.problem
         except TimeoutError:
             reading.problem = f"no complete answer within {limit:g} s"
+            reading.timed_out = True
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             reading.problem = _why(error)
+            reading.timed_out = isinstance(error, httpx.ReadTimeout)
         return reading.answer(time.monotonic() - started)
 
     async def _ask(self, method: str, base: str, path: str, body: object, tenant: str | None, until: float) -> Reply:
@@ -272,6 +274,7 @@ class _Reading:
         self.status: int | None = None
         self.problem: str | None = None
         self.retry_after_s: float | None = None
+        self.timed_out = False
         self.stream = stream
         self.begun = False
         self.ttft_s: float | None = None
@@ -334,6 +337,7 @@ class _Reading:
             ttft_s=self.ttft_s,
             total_s=total_s,
             retry_after_s=self.retry_after_s,
+            timed_out=self.timed_out,
         )
 
 

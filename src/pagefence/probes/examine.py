@@ -9,6 +9,7 @@ from pagefence.files import CannotWrite, check_writable
 from pagefence.fleet import Fleet, FleetFacts, Keys, Limits, Request
 from pagefence.fleet.describe import describe
 from pagefence.fleet.facts import limits as borders
+from pagefence.probes.boundary.find import Found, find, hint_of, limits_of
 from pagefence.probes.boundary.judge import judge as judge_borders
 from pagefence.probes.boundary.shots import NAME as BOUNDARY
 from pagefence.probes.canary.judge import judge as judge_words
@@ -19,25 +20,33 @@ from pagefence.probes.gate.active import ask_active
 from pagefence.probes.gate.asked import FIELDS
 from pagefence.probes.gate.lock import LockState, read_lock, record, write_lock
 from pagefence.probes.plan import make_plan
-from pagefence.probes.run import Log, Progress, execute
+from pagefence.probes.run import Log, Progress, execute, patiently
 from pagefence.probes.seen import Seen
+from pagefence.probes.shot import Maker, Plan
+from pagefence.probes.words import words_for
 
 Judge = Callable[[Seen], ProbeResult]
 
 # A probe that sends prompts takes part in the plan by its name and is judged by its function. The gate sends none of
 # them; what it asks with `--active` is asked before.
 GATE = "gate"
+_SHORTEST = 64
+_SEARCH_LEAST, _SEARCH_PROMPTS = 16_000, 3  # for finding unknown limits: so many tokens, or so many longest prompts
 JUDGES: Mapping[str, Judge] = {BOUNDARY: judge_borders, CANARY: judge_words}
 PROBES = (GATE, *JUDGES)
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
+    """`budget`: prompt tokens that borders and canary may cost; None for the usual one. `dry_run`: plan, send none."""
+
     probes: tuple[str, ...] = PROBES
     seed: int = 0
     declared_pd: bool = False
     fresh: bool = True
     policy: Policy = field(default_factory=Policy)
+    budget: int | None = None
+    dry_run: bool = False
 
 
 @dataclass(slots=True)
@@ -47,6 +56,7 @@ class Examination:
     config: Config
     facts: FleetFacts | None = None
     limits: Limits | None = None
+    found: Found | None = None
     log: Log = field(default_factory=Log)
     obstacle: str | None = None
     active: ActiveResults | None = None
@@ -64,7 +74,8 @@ class Examination:
             elif self.obstacle is not None:
                 found.append(_not_asked(name, self.obstacle))
             elif self.limits is not None and self.log.asked is not None:
-                found.append(JUDGES[name](Seen(self.log.asked, self.log.outcomes, self.limits, self.facts)))
+                said = self.found.sentence if self.found is not None else None
+                found.append(JUDGES[name](Seen(self.log.asked, self.log.outcomes, self.limits, self.facts, said)))
             else:
                 found.append(ProbeResult(name, finished=False))
         return tuple(found)
@@ -136,31 +147,84 @@ async def _prompts(
     asking = tuple(name for name in config.probes if name in JUDGES)
     if not asking:
         return
+    if config.dry_run:
+        examination.obstacle = _dry_run(config, facts, asking, fleet.keys.two, announce)
+        return
+    examination.obstacle = await _obstacle(fleet, facts, asking)
+    if examination.obstacle is not None:
+        return
+    maker = Maker(config.seed, await words_for(fleet))
     found = borders(facts)
-    examination.obstacle = await _obstacle(fleet, facts, found, asking)
-    if examination.obstacle is not None or isinstance(found, str):
+    if isinstance(found, str):
+        found = await _by_asking(fleet, examination, facts, maker, found, progress, announce)
+    if not isinstance(found, str) and found.longest < _SHORTEST:
+        found = f"the longest legal prompt is {found.longest} tokens, too short for a probe"
+    if isinstance(found, str):
+        examination.obstacle = found
         return
     examination.limits = found
-    plan = make_plan(found, config.seed, asking, config.fresh)
-    announce(
-        f"plan: {len(plan.expected)} requests, about {plan.prompt_tokens:,} prompt tokens and "
-        f"{plan.new_tokens:,} new ones (seed {config.seed}); longest legal prompt {found.longest:,}"
-    )
+    before = examination.found.shots if examination.found is not None else ()
+    plan = make_plan(found, config.seed, asking, config.fresh, config.budget, maker, before, fleet.keys.two)
+    announce(_cost_of(plan, config, found, asking))
     await execute(fleet, plan, examination.log, progress)
 
 
-async def _obstacle(fleet: Fleet, facts: FleetFacts, found: Limits | str, asking: tuple[str, ...]) -> str | None:
+def _cost_of(plan: Plan, config: Config, limits: Limits, asking: tuple[str, ...]) -> str:
+    shares = ", ".join(f"{name} {plan.prompt_tokens_of(name):,}" for name in asking)
+    return (
+        f"plan: {len(plan.expected)} requests, about {plan.prompt_tokens:,} prompt tokens ({shares}) and "
+        f"{plan.new_tokens:,} new ones (seed {config.seed}); longest legal prompt {limits.longest:,}"
+    )
+
+
+def _dry_run(
+    config: Config, facts: FleetFacts, asking: tuple[str, ...], two: bool, announce: Callable[[str], None]
+) -> str:
+    """Show what would be sent, wave by wave. What it returns keeps the run from being clean."""
+    found = borders(facts)
+    if isinstance(found, str):
+        return f"a dry run sends nothing, and the limits are unknown ({found}), so there is no plan to show"
+    plan = make_plan(found, config.seed, asking, config.fresh, config.budget, two=two)
+    announce(_cost_of(plan, config, found, asking))
+    for wave in plan.waves:
+        lengths = sorted({shot.tokens for shot in wave.shots})
+        only = " (only where it answers over its limits)" if wave.unproven else ""
+        announce(f"  {wave.title}: {len(wave.shots)} of {', '.join(f'{n:,}' for n in lengths)} tokens{only}")
+    return "a dry run sends nothing"
+
+
+async def _by_asking(
+    fleet: Fleet,
+    examination: Examination,
+    facts: FleetFacts,
+    maker: Maker,
+    unknown: str,
+    progress: Progress,
+    announce: Callable[[str], None],
+) -> Limits | str:
+    """The limits of a fleet that tells none, found by asking; or why they stay unknown."""
+    hint = hint_of(facts)
+    budget = examination.config.budget or max(_SEARCH_LEAST, _SEARCH_PROMPTS * (hint or 0))
+    announce(
+        f"the limits are unknown ({unknown}): asking for them, with at most {budget:,} prompt tokens "
+        f"(advertised: {f'{hint:,}' if hint is not None else 'nothing'})"
+    )
+    examination.found = await find(fleet, facts, maker, budget, examination.log, progress)
+    found = limits_of(examination.found, facts)
+    if isinstance(found, str):
+        return f"the limits are unknown ({unknown}), and asking did not find them: {found}"
+    announce(examination.found.sentence)
+    return found
+
+
+async def _obstacle(fleet: Fleet, facts: FleetFacts, asking: tuple[str, ...]) -> str | None:
     """Why prompts cannot be sent, if they cannot: found out before a hundred requests fail one by one."""
     if fleet.target.router is None:
         return "no router URL was given, so no client's request can be sent"
-    if isinstance(found, str):
-        return f"the limits are unknown ({found})"
-    if found.longest < 64:
-        return f"the longest legal prompt is {found.longest} tokens, too short for a probe"
     if CANARY in asking and not fleet.keys.two:
         return "the canary needs two tenants: set PAGEFENCE_KEY_A and PAGEFENCE_KEY_B to different keys"
-    for tenant in ("a", "b"):
-        answer = await fleet.complete(Request("Hello", 1), tenant, 30.0)
+    for tenant in ("a", "b") if fleet.keys.two else ("a",):
+        answer = await patiently(fleet, Request("Hello", 1), tenant, 30.0)
         if not answer.answered:
             said = answer.error.message if answer.error else (answer.problem or "no message")
             reasons = f" (not ready: {'; '.join(facts.reasons)})" if facts.ready is False and facts.reasons else ""

@@ -19,7 +19,7 @@ _HERE = "pagefence-watch.db"
 _NAME = "fleet"
 # What says which fleet, or how it is asked: with --config the file says it.
 _FLEET = ("url", "router", "prefill", "decode", "fleet", "declare", "keys_file", "timeout", "retries", "ca")
-_ON_THE_LINE = (*_FLEET, "client_cert", "client_key", "every", "budget", "run_tokens", "inside", "headroom")
+_ON_THE_LINE = (*_FLEET, "client_cert", "client_key", "every", "hourly_tokens", "run_tokens", "inside", "headroom")
 
 
 class Options(Protocol):
@@ -83,7 +83,7 @@ def _single(given: Mapping[str, Any], options: Options) -> Settings:
         _NAME,
         options.target,
         modules,
-        allowance(modules, given.get("budget"), HOUR_S, None),
+        allowance(modules, given.get("hourly_tokens"), HOUR_S, None),
         options.keys,
         options.timeout_s,
         Policy(options.headroom, options.edge_limit, bool(given.get("inside"))),

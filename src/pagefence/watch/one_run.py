@@ -26,7 +26,9 @@ async def run_once(watched: Watched, module: Module, seed: int, fresh: bool = Tr
     Cancelled, it comes back at once with what was found. `fresh`: no prompt of this seed can be in a cache yet.
     """
     declared = watched.target.disaggregated
-    examination = Examination(Config(module.probes, seed, declared, fresh, watched.policy))
+    # The rest is for answers, controls, and second tries of what lost its words.
+    planned = module.tokens * 3 // 4 or None
+    examination = Examination(Config(module.probes, seed, declared, fresh, watched.policy, planned))
     log = _Log()
     started = time.monotonic()
     phase, late = Phase.FINISHED, False

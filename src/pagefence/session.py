@@ -1,4 +1,4 @@
-"""One run of `verify`, `gate` or `canary`, from its options to its exit code: start or find the fleet, ask, report."""
+"""One run of `verify` or of one probe, from its options to its exit code: start or find the fleet, ask, report."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from pagefence.fleet.embedded import Recipe, Running, embedded
 from pagefence.mistakes import EXIT_INCONCLUSIVE, CouldNotAsk
 from pagefence.probes import Config, Examination, ProbeResult, examine
 from pagefence.probes.gate import Policy
+from pagefence.probes.salt.sharing import Sharing
 from pagefence.run import terminated_is_interrupted
 from pagefence.ticker import Ticker
 from pagefence.verdict.decide import EXIT_CLEAN, decide
@@ -59,6 +60,8 @@ class Options:
     json: str | None = None
     junit: str | None = None
     sarif: str | None = None
+    salt_field: str | None = None
+    timing: bool = False
     yes: bool = False
     keep: bool = False
     line: str = "pagefence verify"
@@ -190,8 +193,9 @@ def _config(options: Options, seed: int) -> Config:
     """What to ask."""
     declared_pd = options.target is None or options.target.disaggregated
     policy = Policy(options.headroom, options.edge_limit, options.inside, options.lock, options.approve, options.active)
-    fresh = options.seed is None
-    return Config(options.probes, seed, declared_pd, fresh, policy, options.budget, options.dry_run)
+    fresh = options.seed is None or options.target is None  # what has just been started has seen nothing
+    sharing = Sharing(options.salt_field, options.timing)
+    return Config(options.probes, seed, declared_pd, fresh, policy, options.budget, options.dry_run, sharing)
 
 
 def _console(stderr: bool) -> Console:

@@ -18,7 +18,7 @@ from pagefence.verdict import decide
 from pagefence.verdict.power import LEAK_RATE, claim, claims, leak_bound
 from pagefence.verdict.report import Run, as_json
 from pagefence.verdict.statistics import upper_bound
-from pagefence.verdict.sureness import floored
+from pagefence.verdict.sureness import claims_table
 from pagefence.verdict.terminal import show
 
 KEPT = (Check("readers", "within", "fine"),)
@@ -149,12 +149,15 @@ def test_the_terminal_says_what_would_have_been_found() -> None:
     out = io.StringIO()
     show(a_run(), Console(file=out, width=140))
     row = next(line for line in out.getvalue().splitlines() if "21/21" in line and "canary" in line)
-    for part in ("17", "0.84 to 1.00", "0.162", "0.233", "a rate of 0.25 with probability 0.98"):
+    for part in ("17", "0.83 to 1.00", "0.162", "0.233", "a rate of 0.25 with probability 0.98"):
         assert part in row
 
 
-def test_a_chance_is_never_rounded_up_to_certainty() -> None:
-    assert (floored(0.99999), floored(0.29), floored(1.0)) == ("0.99", "0.29", "1.00")
+def test_nothing_is_rounded_to_certainty() -> None:
+    out = io.StringIO()
+    Console(file=out, width=140).print(claims_table(claims([probe(5_000, 4_990, 5_000, "race")])))
+    assert "0.99 to 1.00" in out.getvalue()
+    assert "a rate of 0.1 with probability > 0.99" in out.getvalue()
 
 
 def test_the_stated_rate_comes_from_the_command_line_and_is_part_of_what_repeats_the_run() -> None:

@@ -17,7 +17,7 @@ from pagefence.watch.config import Module, Settings, Watched, allowance
 from pagefence.watch.lines import lines
 from pagefence.watch.metered import Metered
 from pagefence.watch.meters import watch_text
-from pagefence.watch.one_run import redacted, run_once
+from pagefence.watch.one_run import counted, redacted, run_once
 from pagefence.watch.records import Phase, Ran
 from pagefence.watch.state import State
 from pagefence.watch.watcher import Watcher
@@ -78,6 +78,12 @@ def test_a_bug_that_is_switched_on_shows_within_one_cycle_and_what_leaked_is_not
     ended = [msgspec.json.decode(line) for line in said if '"ended"' in line]
     assert [line["verdict"] for line in ended] == ["CLEAN", "LEAK"]
     assert not any(key in line for line in said for key in KEYS)
+
+
+def test_only_own_words_are_counted_as_evidence() -> None:
+    """A fleet without a cache never hits one, and that is no fault that creeps up."""
+    results = (ProbeResult("canary", controls=(19, 20)), ProbeResult("salt", controls=(0, 20)), ProbeResult("gate"))
+    assert counted(results) == {"canary": (20, 1)}
 
 
 def test_only_answers_are_left_out_of_a_kept_report() -> None:

@@ -14,6 +14,8 @@ from pagefence.probes.boundary.judge import judge as judge_borders
 from pagefence.probes.boundary.shots import NAME as BOUNDARY
 from pagefence.probes.canary.judge import judge as judge_words
 from pagefence.probes.canary.shots import NAME as CANARY
+from pagefence.probes.conservation.judge import NAME as CONSERVATION
+from pagefence.probes.conservation.judge import judge as judge_counts
 from pagefence.probes.evidence import Evidence, Kind, ProbeResult
 from pagefence.probes.gate import ActiveResults, Policy, gate, may_approve
 from pagefence.probes.gate.active import ask_active
@@ -21,8 +23,12 @@ from pagefence.probes.gate.asked import FIELDS
 from pagefence.probes.gate.lock import LockState, read_lock, record, write_lock
 from pagefence.probes.plan import make_plan
 from pagefence.probes.run import Log, Progress, execute, patiently
+from pagefence.probes.salt.judge import judge as judge_sharing
+from pagefence.probes.salt.sharing import KEYS_ALONE, Sharing, field_for
+from pagefence.probes.salt.shots import NAME as SALT
 from pagefence.probes.seen import Seen
 from pagefence.probes.shot import Maker, Plan
+from pagefence.probes.windows import Watcher
 from pagefence.probes.words import words_for
 
 Judge = Callable[[Seen], ProbeResult]
@@ -32,7 +38,12 @@ Judge = Callable[[Seen], ProbeResult]
 GATE = "gate"
 _SHORTEST = 64
 _SEARCH_LEAST, _SEARCH_PROMPTS = 16_000, 3  # for finding unknown limits: so many tokens, or so many longest prompts
-JUDGES: Mapping[str, Judge] = {BOUNDARY: judge_borders, CANARY: judge_words}
+JUDGES: Mapping[str, Judge] = {
+    BOUNDARY: judge_borders,
+    CANARY: judge_words,
+    SALT: judge_sharing,
+    CONSERVATION: judge_counts,
+}
 PROBES = (GATE, *JUDGES)
 
 
@@ -47,6 +58,7 @@ class Config:
     policy: Policy = field(default_factory=Policy)
     budget: int | None = None
     dry_run: bool = False
+    sharing: Sharing = KEYS_ALONE
 
 
 @dataclass(slots=True)
@@ -74,8 +86,9 @@ class Examination:
             elif self.obstacle is not None:
                 found.append(_not_asked(name, self.obstacle))
             elif self.limits is not None and self.log.asked is not None:
-                said = self.found.sentence if self.found is not None else None
-                found.append(JUDGES[name](Seen(self.log.asked, self.log.outcomes, self.limits, self.facts, said)))
+                log, said = self.log, self.found.sentence if self.found is not None else None
+                seen = Seen(self.log.asked, log.outcomes, self.limits, self.facts, said, log.windows)
+                found.append(JUDGES[name](seen))
             else:
                 found.append(ProbeResult(name, finished=False))
         return tuple(found)
@@ -147,10 +160,11 @@ async def _prompts(
     asking = tuple(name for name in config.probes if name in JUDGES)
     if not asking:
         return
+    sharing = replace(config.sharing, field=field_for(facts, config.sharing.field))
     if config.dry_run:
-        examination.obstacle = _dry_run(config, facts, asking, fleet.keys.two, announce)
+        examination.obstacle = _dry_run(config, facts, asking, sharing, fleet.keys.two, announce)
         return
-    examination.obstacle = await _obstacle(fleet, facts, asking)
+    examination.obstacle = await _obstacle(fleet, facts, asking, sharing)
     if examination.obstacle is not None:
         return
     maker = Maker(config.seed, await words_for(fleet))
@@ -164,9 +178,9 @@ async def _prompts(
         return
     examination.limits = found
     before = examination.found.shots if examination.found is not None else ()
-    plan = make_plan(found, config.seed, asking, config.fresh, config.budget, maker, before, fleet.keys.two)
+    plan = make_plan(found, config.seed, asking, config.fresh, config.budget, maker, before, fleet.keys.two, sharing)
     announce(_cost_of(plan, config, found, asking))
-    await execute(fleet, plan, examination.log, progress)
+    await execute(fleet, plan, examination.log, progress, Watcher(fleet, facts))
 
 
 def _cost_of(plan: Plan, config: Config, limits: Limits, asking: tuple[str, ...]) -> str:
@@ -178,13 +192,18 @@ def _cost_of(plan: Plan, config: Config, limits: Limits, asking: tuple[str, ...]
 
 
 def _dry_run(
-    config: Config, facts: FleetFacts, asking: tuple[str, ...], two: bool, announce: Callable[[str], None]
+    config: Config,
+    facts: FleetFacts,
+    asking: tuple[str, ...],
+    sharing: Sharing,
+    two: bool,
+    announce: Callable[[str], None],
 ) -> str:
     """Show what would be sent, wave by wave. What it returns keeps the run from being clean."""
     found = borders(facts)
     if isinstance(found, str):
         return f"a dry run sends nothing, and the limits are unknown ({found}), so there is no plan to show"
-    plan = make_plan(found, config.seed, asking, config.fresh, config.budget, two=two)
+    plan = make_plan(found, config.seed, asking, config.fresh, config.budget, two=two, sharing=sharing)
     announce(_cost_of(plan, config, found, asking))
     for wave in plan.waves:
         lengths = sorted({shot.tokens for shot in wave.shots})
@@ -217,12 +236,17 @@ async def _by_asking(
     return found
 
 
-async def _obstacle(fleet: Fleet, facts: FleetFacts, asking: tuple[str, ...]) -> str | None:
+async def _obstacle(fleet: Fleet, facts: FleetFacts, asking: tuple[str, ...], sharing: Sharing) -> str | None:
     """Why prompts cannot be sent, if they cannot: found out before a hundred requests fail one by one."""
     if fleet.target.router is None:
         return "no router URL was given, so no client's request can be sent"
     if CANARY in asking and not fleet.keys.two:
         return "the canary needs two tenants: set PAGEFENCE_KEY_A and PAGEFENCE_KEY_B to different keys"
+    if SALT in asking and sharing.field is None and not fleet.keys.two:
+        return (
+            "the salt probe needs two tenants: set PAGEFENCE_KEY_A and PAGEFENCE_KEY_B to different keys, or name the "
+            "field that tells them apart with --salt-field"
+        )
     for tenant in ("a", "b") if fleet.keys.two else ("a",):
         answer = await patiently(fleet, Request("Hello", 1), tenant, 30.0)
         if not answer.answered:

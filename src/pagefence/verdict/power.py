@@ -15,7 +15,7 @@ from pagefence.probes.evidence import Kind, ProbeResult
 from pagefence.verdict.intervals import interval
 from pagefence.verdict.statistics import CONFIDENCE, chance_found, upper_bound
 
-# The smallest round rate that the default plan finds in about four of five runs. What is rarer wants more probes
+# The smallest round rate that the default plan finds in more than three of four runs. What is rarer wants more probes
 # (`probes_needed`), and its figure would be near zero in every report.
 LEAK_RATE = 0.1
 

@@ -22,10 +22,10 @@ def claims_table(claims: Sequence[Claim]) -> Table:
             Text(claim.probe),
             f"{claim.n:,}",
             f"{claim.controls[0]:,}/{claim.controls[1]:,}",
-            f"{low:.2f} to {high:.2f}",
+            f"{_floored(low)} to {1 - float(_floored(1 - high)):.2f}",
             _bound(claim.upper_bound),
             _bound(claim.leak_bound),
-            f"a rate of {claim.leak_rate:g} with probability {floored(claim.found)}",
+            f"a rate of {claim.leak_rate:g} with probability {_chance(claim.found)}",
         )
     return table
 
@@ -34,6 +34,10 @@ def _bound(bound: float | None) -> str:
     return "-" if bound is None else "1 (none)" if bound == 1 else f"{bound:.3g}"
 
 
-def floored(chance: float) -> str:
-    """Two digits, never rounded up: 0.999 is not certain."""
+def _chance(found: float) -> str:
+    """Two digits, never rounded up: nothing is found for certain."""
+    return "> 0.99" if found > 0.99 else _floored(found)
+
+
+def _floored(chance: float) -> str:
     return f"{math.floor(100 * chance + 1e-9) / 100:.2f}"

@@ -16,6 +16,7 @@ from pagefence.watch.config import Module, Watched
 from pagefence.watch.metered import Metered
 from pagefence.watch.records import Phase, Ran
 
+_OWN_WORDS = ("canary",)
 _ANSWERS = ("answer", "marked", "body", "text")
 _LONGEST = 120
 
@@ -68,9 +69,10 @@ async def run_once(watched: Watched, module: Module, seed: int, fresh: bool = Tr
 
 
 def counted(results: tuple[ProbeResult, ...]) -> Mapping[str, tuple[int, int]]:
-    """For each probe, how often own words were asked for and how often they were lost: a rate that may creep up without
-    any single answer being proof."""
-    return {r.name: (r.controls[1], r.controls[1] - r.controls[0]) for r in results if r.controls[1]}
+    """For each probe that asks for own words, how often it did and how often they were lost: a rate that may creep up
+    without any single answer being proof. Other controls are no rate of that kind: a fleet may have no cache to hit."""
+    asked = [r for r in results if r.name in _OWN_WORDS and r.controls[1]]
+    return {r.name: (r.controls[1], r.controls[1] - r.controls[0]) for r in asked}
 
 
 def redacted(result: ProbeResult) -> ProbeResult:

@@ -56,7 +56,7 @@ def judge(seen: Seen) -> ProbeResult:
     checks.append(_arms(seen))
     tried = sum(len(of(mine, arm)) for arm in (Arm.OTHER, Arm.TWIN))
     claim = f"none of {tried} prompts was found in the cache of another; positive control {held}/{asked}"
-    # A tier that drops the key drops it for every prompt: this is a conformance, not a rate, so no answer counts for one.
+    # A tier that drops the key drops it for every prompt: this is no rate, so no answer counts for one.
     return ProbeResult(
         NAME, tuple(checks), tuple(evidence), controls=(held, asked), finished=seen.complete(NAME), claim=claim
     )

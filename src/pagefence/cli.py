@@ -91,6 +91,12 @@ class Reports:
     json: Annotated[str | None, typer.Option("--json", metavar="FILE", help=f"JSON {_Report}")] = None
     junit: Annotated[str | None, typer.Option("--junit", metavar="FILE", help=f"JUnit {_Report}")] = None
     sarif: Annotated[str | None, typer.Option("--sarif", metavar="FILE", help=f"SARIF {_Report}")] = None
+    html: Annotated[
+        str | None, typer.Option("--html", metavar="FILE", help="A page for a browser, that needs no network.")
+    ] = None
+    unredacted: Annotated[
+        bool, typer.Option("--unredacted", help="Show answers of a live fleet whole: they may be other people's text.")
+    ] = False
 
 
 class Headroom:

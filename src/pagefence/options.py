@@ -22,7 +22,7 @@ from pagefence.verdict.power import LEAK_RATE
 _THOROUGH = 8192
 _EMBEDDED_ONLY = ("fault", "guards", "model", "thorough", "keep")
 _FLEET_ONLY = ("declare", "retries", "ca", "client_cert", "client_key")
-_REPORTS = ("json", "junit", "sarif")
+_REPORTS = ("json", "junit", "sarif", "html")
 _TIMEOUT_S, _HEADROOM = 120.0, 1.25
 
 
@@ -70,6 +70,8 @@ def build(command: str, probes: tuple[str, ...], given: Mapping[str, Any], envir
         json=given.get("json"),
         junit=given.get("junit"),
         sarif=given.get("sarif"),
+        html=given.get("html"),
+        unredacted=bool(given.get("unredacted")),
         yes=bool(given.get("yes")),
         keep=bool(given.get("keep")),
         line=_line(command, given),

@@ -26,8 +26,10 @@ from pagefence.probes.gate import Policy
 from pagefence.run import terminated_is_interrupted
 from pagefence.ticker import Ticker
 from pagefence.verdict.decide import EXIT_CLEAN, decide
+from pagefence.verdict.html import as_html
 from pagefence.verdict.junit import as_junit
 from pagefence.verdict.power import LEAK_RATE
+from pagefence.verdict.redaction import redaction
 from pagefence.verdict.repeat import save
 from pagefence.verdict.report import Repeat, Run, as_json
 from pagefence.verdict.sarif import as_sarif
@@ -55,6 +57,8 @@ class Options:
     json: str | None = None
     junit: str | None = None
     sarif: str | None = None
+    html: str | None = None
+    unredacted: bool = False
     yes: bool = False
     keep: bool = False
     line: str = "pagefence verify"
@@ -62,7 +66,7 @@ class Options:
     @property
     def reports(self) -> dict[str, Callable[[Run], bytes]]:
         """Where each report goes (`-`: standard output), and how it is made."""
-        wanted = ((self.json, as_json), (self.junit, as_junit), (self.sarif, as_sarif))
+        wanted = ((self.json, as_json), (self.junit, as_junit), (self.sarif, as_sarif), (self.html, as_html))
         return {place: made for place, made in wanted if place is not None}
 
 
@@ -90,7 +94,10 @@ def conduct(options: Options) -> int:
                 asyncio.run(_examine(target, keys, options, examination, ticker))
         except KeyboardInterrupt:
             interrupted = True
-        results = examination.results()
+        own = running is not None
+        allowed = redaction(examination, keys, unredacted=own or options.unredacted)
+        results = allowed.results(examination.results())
+        examination.facts = allowed.keyless(examination.facts)
         verdict = decide(results, interrupted, options.leak_rate)
         beside = Path(options.json) if options.json not in (None, "-") else None
         run = Run(
@@ -105,6 +112,8 @@ def conduct(options: Options) -> int:
             line=options.line,
             again=f"{options.line} --seed {seed}" if options.command != "gate" else None,
             repeats=_saved(examination, results, beside),
+            redacted=allowed.planted is not None,
+            at=time.time(),
         )
         show(run, human)
         written = [_written(place, made(run)) for place, made in options.reports.items()]

@@ -26,7 +26,11 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Everything a report is made of. `line` is the command that was given, `again` one that repeats what was sent."""
+    """Everything a report is made of. `line` is the command that was given, `again` one that repeats what was sent.
+
+    redacted  whether the words of answers are masked in `results`, so in every report of them
+    at        when it ended, Unix seconds
+    """
 
     command: str
     examination: Examination
@@ -39,6 +43,8 @@ class Run:
     line: str = ""
     again: str | None = None
     repeats: Mapping[str, Repeat] = field(default_factory=dict)
+    redacted: bool = False
+    at: float | None = None
 
     def repeat_of(self, evidence: Evidence) -> Repeat | None:
         return self.repeats.get(str(evidence.details.get("request")))
@@ -57,6 +63,8 @@ def as_json(run: Run) -> bytes:
         "sentence": verdict.sentence,
         "exit_code": verdict.exit_code,
         "interrupted": run.interrupted,
+        "redacted": run.redacted,
+        "at": run.at,
         "n": verdict.probes,
         "upper_bound_95": verdict.bound,
         "controls": {"held": verdict.controls[0], "asked": verdict.controls[1]},

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pagefence.probes import Check, Evidence, Kind, ProbeResult
+from pagefence.verdict.advice import ADVICE
 from pagefence.verdict.decide import CLEAN, Verdict
 from pagefence.verdict.nodes import show_nodes
 from pagefence.verdict.plain import plain
@@ -145,14 +146,7 @@ def _cost(run: Run) -> Text:
 
 
 def _next(run: Run) -> Text:
-    advice = {
-        "LEAK": "Stop the fleet: one tenant can read another's text.",
-        "CORRUPT": "Do not deploy: answers are not made from their prompts.",
-        "FAIL": "Do not deploy: a rule is broken, see above.",
-        "INCONCLUSIVE": "Nothing is proven, so do not deploy on it. Remove what kept the probes from an answer.",
-        CLEAN: "Nothing stands in the way. Ask again when the pool, the model, the engine or a flag has changed.",
-    }[run.verdict.name]
-    text = Text(f"next: {advice}", style="bold")
+    text = Text(f"next: {ADVICE[run.verdict.name]}", style="bold")
     if run.again:
         text.append(f"\nagain: {run.again}", style="cyan")
         if run.repeats and run.embedded:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pagefence.verdict.html.markup import Html, el, together
 
 WIDTH, HEIGHT = 360, 250
-_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 352, 12, 206
+_LEFT, _RIGHT, _TOP, _BOTTOM = 58, 352, 12, 206
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ def _facts(run: Run) -> Html:
         (
             "95 % upper bound on the rate",
             "-" if verdict.bound is None else f"{verdict.bound:.3g}",
-            "of probes that show one",
+            _bound_note(run),
         ),
         ("positive control", f"{held:,}/{asked:,}" if asked else "-", "own words given back"),
         ("requests", f"{log.requests:,}", f"{run.seconds:.1f} s"),
@@ -83,6 +83,12 @@ def _facts(run: Run) -> Html:
         rows.append(("chance of a coincidence", f"≤ {max(chances):.1g}", "that foreign words are none"))
     return el("dl", *(el("div", el("dt", name), el("dd", value, el("small", note) if note else None))
                       for name, value, note in rows), class_="facts")  # fmt: skip
+
+
+def _bound_note(run: Run) -> str:
+    if run.verdict.bound is not None:
+        return "of probes that show one"
+    return "there is a leak" if "LEAK" in run.verdict.occurred else "nothing could have shown one"
 
 
 def _sure(run: Run) -> Html | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from pagefence.probes import Evidence, Kind
 from pagefence.protocol.invariants import RULES
@@ -11,7 +11,7 @@ from pagefence.verdict.html.markup import Child, Html, el
 from pagefence.verdict.html.page_picture import page_picture, read_of
 from pagefence.verdict.report import Run
 
-_MOST = 40  # of one kind and check; the JSON report has all
+_MOST = 200  # of one kind and check; the JSON report has all
 _SHOWN = frozenset({"marked", "answer", "planted_words", "planted_by", "read_by", "request"})
 
 
@@ -20,32 +20,42 @@ def findings(run: Run) -> list[Html]:
     every = [e for kind in Kind for result in run.results for e in result.evidence if e.kind is kind]
     if not every:
         return []
-    seen: dict[tuple[str, str, str], int] = {}
-    shown: list[Html] = []
-    for number, evidence in enumerate(every):
-        alike = (evidence.kind, evidence.probe, evidence.check)
-        seen[alike] = seen.get(alike, 0) + 1
-        if seen[alike] <= _MOST:
-            shown.append(_finding(run, evidence, f"finding-{number}", first=seen[alike] == 1))
-    left = len(every) - len(shown)
-    more = [el("p", f"... and {left:,} more; the JSON report has them all.")] if left else []
-    return [el("section", el("h2", f"Found: {len(every):,}", id="found"), *shown, *more, aria_labelledby="found")]
+    groups: dict[tuple[str, str, str], list[Evidence]] = {}
+    for evidence in every:
+        groups.setdefault((evidence.kind, evidence.probe, evidence.check), []).append(evidence)
+    shown = [_finding(run, group, f"finding-{number}") for number, group in enumerate(groups.values())]
+    return [el("section", el("h2", f"Found: {len(every):,}", id="found"), *shown, aria_labelledby="found")]
 
 
-def _finding(run: Run, evidence: Evidence, name: str, first: bool) -> Html:
+def _finding(run: Run, group: Sequence[Evidence], name: str) -> Html:
+    """The first of its kind in full; three of a kind tell no more than one, so the others are folded."""
+    evidence = group[0]
     tone = "doubt" if evidence.kind is Kind.INCONCLUSIVE else "bad"
-    title = f"{evidence.probe}: {evidence.check}"
     body: list[Child] = [
-        el("h3", el("span", evidence.kind, class_="kind"), title),
+        el("h3", el("span", evidence.kind, class_="kind"), f"{evidence.probe}: {evidence.check}"),
         el("p", evidence.what),
-        el("p", el("span", evidence.where, class_="mono"), class_="dim") if evidence.where else None,
+        _where(evidence),
         *_words(evidence.details),
-        *(_picture(run, evidence, name) if first else ()),
+        *_picture(run, evidence, name),
         *_rule(evidence),
         *_repeat(run, evidence),
         *_rest(evidence.details),
+        *_others(run, group[1:]),
     ]
-    return el("article", *body, class_=f"finding {tone}", id=name)
+    return el("article", *body, class_=f"finding {tone}")
+
+
+def _where(evidence: Evidence) -> Html | None:
+    return el("p", el("span", evidence.where, class_="mono"), class_="dim") if evidence.where else None
+
+
+def _others(run: Run, others: Sequence[Evidence]) -> Iterator[Html]:
+    if not others:
+        return
+    rows = [el("li", el("p", other.what), _where(other), *_repeat(run, other)) for other in others[:_MOST]]
+    if len(others) > _MOST:
+        rows.append(el("li", f"... and {len(others) - _MOST:,} more; the JSON report has them all."))
+    yield el("details", el("summary", f"{len(others):,} more like it"), el("ul", *rows, class_="others"))
 
 
 def _words(details: Mapping[str, object]) -> Iterator[Html]:

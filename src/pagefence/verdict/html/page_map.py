@@ -78,7 +78,7 @@ def _pages(read: Read, prompt: int, everything: int) -> Iterator[Stretch]:
         yield Stretch(
             max(own, planted), prompt - 1, Owner.NOBODY, False, "beyond the planted prompt: older tenants, or zeros"
         )
-    yield Stretch(prompt, everything - 1, Owner.ANSWER, True, "pages of the answer")
+    yield Stretch(prompt, everything - 1, Owner.ANSWER, True, "new tokens are written here")
 
 
 def _joined(stretches: Iterator[Stretch]) -> Iterator[Stretch]:

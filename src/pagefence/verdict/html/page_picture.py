@@ -14,7 +14,7 @@ _NAMES = {
     Owner.PLANTER: "the planted prompt, still there",
     Owner.MIXED: "this request's or another's",
     Owner.NOBODY: "whoever was there before",
-    Owner.ANSWER: "the answer",
+    Owner.ANSWER: "kept for the answer",
 }
 
 
@@ -60,9 +60,9 @@ def page_picture(read: Read, name: str, reader: str, planter: str) -> Html:
 def _list(stretches: tuple[Stretch, ...], planter: str) -> Html:
     rows = []
     for stretch in stretches:
-        whose = f" of {planter}" if stretch.owner is Owner.PLANTER else ""
+        name = f"{planter}'s planted prompt, still there" if stretch.owner is Owner.PLANTER else _NAMES[stretch.owner]
         rows.append(el("li", el("i", class_=f"key {stretch.owner}"), el("b", _range(stretch)), " ",
-                       f"{_NAMES[stretch.owner]}{whose}: {stretch.why}", *_inferred(stretch)))  # fmt: skip
+                       f"{name}: {stretch.why}", *_inferred(stretch)))  # fmt: skip
     return el("ul", *rows)
 
 

@@ -38,8 +38,8 @@ padding:1.1rem 1.35rem 1.2rem}
 .doubt{--tone:var(--amber);--toned:var(--amberbg)}
 .good{--tone:var(--green);--toned:var(--greenbg)}
 .facts{display:grid;grid-template-columns:repeat(auto-fit,minmax(9.5rem,1fr));gap:1px;margin:1.25rem 0 0;
-background:var(--rule);border:1px solid var(--rule);border-radius:.6rem;overflow:hidden}
-.facts div{background:var(--paper);padding:.7rem .9rem}
+border:1px solid var(--rule);border-radius:.6rem;overflow:hidden}
+.facts div{box-shadow:0 0 0 1px var(--rule);padding:.7rem .9rem}
 .facts dt{font-size:.8rem}
 .facts dd{margin:.1rem 0 0;font-size:1.15rem;font-weight:600;font-variant-numeric:tabular-nums;overflow-wrap:anywhere}
 .facts dd small{display:block;font-weight:400;font-size:.8rem;color:var(--dim)}
@@ -56,6 +56,7 @@ pre,code,td.where,.mono{font-family:ui-monospace,"SF Mono",Menlo,Consolas,"DejaV
 code,td.where,.mono{font-size:.875em;overflow-wrap:anywhere}
 mark{background:var(--mark);color:inherit;font-weight:700;border-radius:.2rem;padding:0 .1rem}
 details{margin:.5rem 0}
+.others{padding-left:1.1rem}.others li{margin:.75rem 0}.others p{margin:.1rem 0;overflow-wrap:anywhere}
 summary{cursor:pointer;color:var(--link)}
 .scroll{overflow-x:auto}
 table{border-collapse:collapse;width:100%;font-size:.9rem}
@@ -66,6 +67,7 @@ tbody th{font-weight:600}
 td,tbody th{overflow-wrap:anywhere}
 td.number,th.number{text-align:right;font-variant-numeric:tabular-nums;overflow-wrap:normal;white-space:nowrap}
 td.state{white-space:nowrap;font-weight:700;color:var(--tone);width:1%}
+td.id{white-space:nowrap}
 .checks td.where{width:34%}
 .numbers{display:flex;flex-wrap:wrap;gap:.15rem 1.5rem;margin:.4rem 0 .6rem;font-size:.9rem}
 .numbers div{display:flex;gap:.4rem}

@@ -91,6 +91,7 @@ def test_no_address_but_its_own_is_in_a_place_that_a_browser_asks() -> None:
 
 def test_the_verdict_and_its_sentence_come_first() -> None:
     run = a_run("amber")
+    run = replace(run, verdict=replace(run.verdict, sentence="It leaked."))
     said = Page(as_html(run)).said
     assert said.index("LEAK") < said.index(run.verdict.sentence) < said.index("Found") < said.index("Checks of")
     assert said.index("Stop the fleet") < said.index("Found")
@@ -118,7 +119,8 @@ def test_silence_is_said_to_be_silence() -> None:
 
 
 def test_an_interrupted_run_says_so_before_anything_else() -> None:
-    run = replace(a_run("amber"), interrupted=True)
+    run = a_run("amber")
+    run = replace(run, verdict=replace(run.verdict, sentence="It leaked."), interrupted=True)
     said = Page(as_html(run)).said
     assert said.index("Interrupted") < said.index(run.verdict.sentence)
 

@@ -140,13 +140,14 @@ def test_an_unknown_engine_gets_one_screen_with_what_to_declare(
         assert run(app, ["gate", url]) == 3
         out = capsys.readouterr().out
         for part in (
-            "/server_info (answered HTTP 404)", "/v1/models (HTTP 200)", "/v1/models is a model list",
-            "context 512 (/v1/models max_model_len)", "not found", f"pagefence gate {url} --declare pool=N", "pool = N",
+            "/server_info, ", ": answered HTTP 404", "/v1/models: HTTP 200", "/v1/models is a model list",
+            "context 512 (/v1/models max_model_len)", "not found",
+            f"pagefence gate {url} --declare pool=N --declare engine=NAME", 'pool = N, engine = "NAME"',
         ):  # fmt: skip
             assert part in out
         assert len(out.splitlines()) <= 50
         assert "no engine that PageFence knows" not in out
-        run(app, ["gate", url, "--declare", "pool=1024"])
+        assert run(app, ["gate", url, "--declare", "engine=mlc-llm", "--declare", "pool=1024"]) == 0
         assert "declared" in capsys.readouterr().out
 
 

@@ -35,7 +35,12 @@ _Report = "report; - for standard output."
 class Where:
     """Which fleet, and how it is reached."""
 
-    url: Annotated[list[str] | None, typer.Argument(metavar="[URL]", help="The router; else an embedded fleet.")] = None
+    url: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[URL]", help="The server, or the router of a fleet. With no address: a small fleet started here."
+        ),
+    ] = None
     router: Annotated[str | None, typer.Option("--router", help="The router; the same as URL.")] = None
     prefill: Annotated[list[str] | None, typer.Option("--prefill", help="A prefill worker. Repeat for each.")] = None
     decode: Annotated[list[str] | None, typer.Option("--decode", help="A decode worker. Repeat for each.")] = None
@@ -46,8 +51,9 @@ class Where:
         list[str] | None,
         typer.Option(
             "--declare",
-            metavar="NAME=N",
-            help="A figure for every node that does not tell it: pool, context, longest or page_size, in tokens.",
+            metavar="NAME=VALUE",
+            help="For every node that does not tell: pool, context, longest or page_size, in tokens; engine or version "
+            "(engine=vllm). Repeat for each.",
         ),
     ] = None
     keys_file: Annotated[
@@ -83,6 +89,27 @@ class Prompts:
         None
     )
     yes: _Yes = False
+    budget: Annotated[
+        int | None,
+        typer.Option(
+            "--budget", min=1, metavar="N", help="Prompt tokens for boundary and canary. Default: 8 x the limit."
+        ),
+    ] = None
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Read the figures, or take declared ones; show the plan, send no prompt. Exit 3."
+        ),
+    ] = False
+    ask_above: Annotated[
+        int | None,
+        typer.Option(
+            "--ask-above",
+            min=0,
+            metavar="N",
+            help="Prompt tokens that go out without --yes and a terminal. Default: 100000.",
+        ),
+    ] = None
 
 
 class Reports:
@@ -207,6 +234,20 @@ def canary(**given: Any) -> None:
     Example: PAGEFENCE_KEY_A=... PAGEFENCE_KEY_B=... pagefence canary http://router:8000 --yes
     """
     _go("canary", ("canary",), given)
+
+
+@app.command()
+@takes(Where, Prompts, Reports, Embedded, Keep)
+def boundary(**given: Any) -> None:
+    """Ask at every limit and just over it; a fleet that does not tell its limits is asked for them first.
+
+    Examples:
+
+    pagefence boundary http://127.0.0.1:8080 --yes
+
+    pagefence boundary https://router.example --dry-run        what would be sent, and what it would cost
+    """
+    _go("boundary", ("boundary",), given)
 
 
 app.command()(serve)

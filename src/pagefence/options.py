@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -10,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pagefence.consent import ASK_ABOVE
 from pagefence.fleet import Keys, Target
 from pagefence.fleet.embedded import Recipe
 from pagefence.fleet.fleet_file import FIGURES, SOFTWARE, FleetFile, address, different, read_fleet_file
@@ -23,6 +25,7 @@ _THOROUGH = 8192
 _EMBEDDED_ONLY = ("fault", "guards", "model", "thorough", "keep")
 _FLEET_ONLY = ("declare", "retries", "ca", "client_cert", "client_key")
 _REPORTS = ("json", "junit", "sarif", "html")
+_STANDARD_OUTPUT = ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 _TIMEOUT_S, _HEADROOM = 120.0, 1.25
 
 
@@ -39,14 +42,17 @@ def build(command: str, probes: tuple[str, ...], given: Mapping[str, Any], envir
             raise Usage(f"{what} sends prompts, so it needs the router's URL besides the workers'")
         if target.tls != Tls():
             target.tls.context()
+    planned = target is None and bool(given.get("dry_run"))
     for name in _FLEET_ONLY:
-        if target is None and given.get(name) is not None:
+        if target is None and given.get(name) is not None and not (planned and name == "declare"):
             raise Usage(f"{_flag(name)} is for a fleet that is there already, so it needs a URL or --fleet")
     if given.get("approve") and not given.get("lock"):
         raise Usage("--approve writes what is approved to a file: name it with --lock FILE")
     _apart(given)
     fault, guards = given.get("fault"), given.get("guards")
     _known(fault, guards)
+    if planned and fault:
+        raise Usage("--dry-run starts nothing, and only a fault's own world tells its figures: leave --fault out")
     if fault and given.get("thorough"):
         raise Usage("--thorough sets the context, but the world of a fault is its own")
     recipe = Recipe(model=given.get("model"), fault=fault, guards=guards)
@@ -65,17 +71,27 @@ def build(command: str, probes: tuple[str, ...], given: Mapping[str, Any], envir
         edge_limit=given.get("edge_limit") or file.edge_limit,
         active=bool(given.get("active")),
         inside=bool(given.get("inside")),
+        budget=given.get("budget"),
+        dry_run=bool(given.get("dry_run")),
+        ask_above=_ask_above(given, target),
+        declared=_declared(given.get("declare") or ())[0] if planned else None,
         lock=given.get("lock"),
         approve=bool(given.get("approve")),
-        json=given.get("json"),
-        junit=given.get("junit"),
-        sarif=given.get("sarif"),
-        html=given.get("html"),
+        json=_place(given.get("json")),
+        junit=_place(given.get("junit")),
+        sarif=_place(given.get("sarif")),
+        html=_place(given.get("html")),
         unredacted=bool(given.get("unredacted")),
         yes=bool(given.get("yes")),
         keep=bool(given.get("keep")),
         line=_line(command, given),
     )
+
+
+def _ask_above(given: Mapping[str, Any], target: Target | None) -> int | None:
+    """Prompt tokens from which on somebody must have said yes; an embedded fleet is our own."""
+    asked: int | None = given.get("ask_above")
+    return asked if asked is not None or target is None else ASK_ABOVE
 
 
 def _file(given: Mapping[str, Any]) -> FleetFile:
@@ -143,11 +159,29 @@ def _declared(pairs: Sequence[str]) -> tuple[dict[str, int], dict[str, str]]:
 
 def _apart(given: Mapping[str, Any]) -> None:
     """Each report goes to a place of its own. Raises Usage."""
-    places = [str(given[name]) for name in _REPORTS if given.get(name)]
-    twice = next((place for place in places if places.count(place) > 1), None)
-    if twice is not None:
-        what = "standard output" if twice == "-" else twice
-        raise Usage(f"two reports cannot both go to {what}; give each a file of its own")
+    seen: dict[str, str] = {}
+    for name in ("fleet", "keys_file", "lock", *_REPORTS):
+        if not given.get(name):
+            continue
+        place = _place(given[name]) if name in _REPORTS else str(given[name])
+        if place == "-" and name in _REPORTS:
+            file = place
+        elif Path(str(place)).exists() and not Path(str(place)).is_file():
+            continue  # a device or a pipe may take several, and what is wrong with a folder is said elsewhere
+        else:
+            file = os.path.realpath(str(place))
+        other = seen.setdefault(file, name)
+        if other == name:
+            continue
+        what = "standard output" if file == "-" else place
+        if other in _REPORTS:
+            raise Usage(f"two reports cannot both go to {what}; give each a file of its own")
+        raise Usage(f"{_flag(name)} would write over {what}, which is the file of {_flag(other)}")
+
+
+def _place(given: object) -> str | None:
+    """Where a report goes. Standard output has more names than one."""
+    return "-" if given in _STANDARD_OUTPUT else None if given is None else str(given)
 
 
 def _number(name: str, given: Mapping[str, Any], written: float | None, default: float) -> float:

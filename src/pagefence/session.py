@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import os
 import secrets
 import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 from rich.console import Console
 from rich.prompt import Confirm
 
+from pagefence.consent import affordable
 from pagefence.files import CannotWrite, check_writable, write_atomically
 from pagefence.fleet import Fleet, Keys, Target
+from pagefence.fleet.declared import declared_facts
 from pagefence.fleet.embedded import Recipe, Running, embedded
 from pagefence.mistakes import EXIT_INCONCLUSIVE, CouldNotAsk
 from pagefence.probes import Config, Examination, ProbeResult, examine
+from pagefence.probes.estimate import Estimate
+from pagefence.probes.examine import JUDGES, rehearse
 from pagefence.probes.gate import Policy
 from pagefence.run import terminated_is_interrupted
 from pagefence.ticker import Ticker
@@ -52,6 +58,10 @@ class Options:
     edge_limit: int | None = None
     active: bool = False
     inside: bool = False
+    budget: int | None = None
+    dry_run: bool = False
+    ask_above: int | None = None
+    declared: Mapping[str, int] | None = None
     lock: Path | None = None
     approve: bool = False
     json: str | None = None
@@ -88,13 +98,16 @@ def conduct(options: Options) -> int:
         target, keys, running = options.target, options.keys, None
         try:
             with Ticker(_console(stderr=True)) as ticker:
-                if target is None:
+                if target is None and options.dry_run:
+                    _rehearse(options, examination, ticker)
+                elif target is None:
                     running = stack.enter_context(embedded(options.recipe, ticker, keys=options.keys))
                     target, keys = running.target, running.keys
-                asyncio.run(_examine(target, keys, options, examination, ticker))
+                if target is not None:
+                    asyncio.run(_examine(target, keys, options, examination, ticker))
         except KeyboardInterrupt:
             interrupted = True
-        own = running is not None
+        own = options.target is None
         allowed = redaction(examination, keys, unredacted=own or options.unredacted)
         results = allowed.results(examination.results())
         examination.facts = allowed.keyless(examination.facts)
@@ -112,10 +125,10 @@ def conduct(options: Options) -> int:
             line=options.line,
             again=f"{options.line} --seed {seed}" if options.command != "gate" else None,
             repeats=_saved(examination, results, beside),
-            redacted=allowed.planted is not None,
+            masked=allowed.planted is not None,
             at=time.time(),
         )
-        show(run, human)
+        _shown(run, human)
         written = [_written(place, made(run)) for place, made in options.reports.items()]
         if not all(written) and verdict.exit_code == EXIT_CLEAN:
             return EXIT_INCONCLUSIVE
@@ -127,13 +140,31 @@ def conduct(options: Options) -> int:
 async def _examine(target: Target, keys: Keys, options: Options, examination: Examination, ticker: Ticker) -> None:
     def announce(line: str) -> None:
         ticker.say(line)
-        if options.target is not None and not options.yes and sys.stdin.isatty():
+        if _asked(options):
             with ticker.paused():
                 if not Confirm.ask(f"Send this to {target.router}?", default=True, console=_console(stderr=True)):
                     raise Declined("nothing was asked; --yes skips the question")
 
+    def consent(cost: Estimate) -> None:
+        affordable(cost, options.ask_above, options.yes, _asked(options))
+
     async with Fleet(target, keys, options.timeout_s) as fleet:
-        await examine(fleet, examination, ticker, announce)
+        await examine(fleet, examination, ticker, announce, consent)
+
+
+def _asked(options: Options) -> bool:
+    """Whether somebody will be asked before prompts go to a fleet that is not ours."""
+    ours = options.target is None
+    return not ours and not options.yes and not options.dry_run and sys.stdin is not None and sys.stdin.isatty()
+
+
+def _rehearse(options: Options, examination: Examination, ticker: Ticker) -> None:
+    """Plan for a fleet that is not there: its figures are declared, or those that the embedded one would have."""
+    recipe = options.recipe
+    figures = options.declared or {"pool": recipe.pool_tokens, "context": recipe.context, "page_size": 64}
+    examination.rehearsed = True
+    asking = tuple(name for name in options.probes if name in JUDGES)
+    rehearse(examination, declared_facts(figures), asking, True, ticker.say)
 
 
 def _saved(examination: Examination, results: tuple[ProbeResult, ...], beside: Path | None) -> dict[str, Repeat]:
@@ -145,16 +176,48 @@ def _saved(examination: Examination, results: tuple[ProbeResult, ...], beside: P
         return {}
 
 
+def _shown(run: Run, console: Console) -> None:
+    """Print the report for a person. Nobody who reads it to the end must cost neither the verdict nor a file."""
+    try:
+        show(run, console)
+        console.file.flush()
+    except (OSError, SystemExit) as error:  # rich ends a program whose reader is gone, with the code of a violation
+        _give_up(console.file)
+        if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
+            _complain(f"cannot print the report: {error.strerror or error}")
+
+
+def _give_up(stream: IO[str]) -> None:
+    """What is still held back for a stream that takes nothing more must not fail at the end of the program."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
+def _complain(line: str) -> None:
+    with contextlib.suppress(OSError):
+        print(f"pagefence: {line}", file=sys.stderr)
+
+
 def _written(place: str, report: bytes) -> bool:
     """Write a report. A disk that filled up meanwhile must not turn a violation into a usage error."""
     if place == "-":
-        sys.stdout.buffer.write(report)
-        sys.stdout.flush()
+        if sys.stdout is None:  # as the shell's >&- leaves it
+            _complain("cannot write the report: standard output is closed")
+            return False
+        try:
+            sys.stdout.buffer.write(report)
+            sys.stdout.flush()
+        except OSError as error:
+            _give_up(sys.stdout)
+            _complain(f"cannot write the report to standard output: {error.strerror or error}")
+            return False
         return True
     try:
         write_atomically(Path(place), report)
     except CannotWrite as error:
-        print(f"pagefence: {error}", file=sys.stderr)
+        _complain(str(error))
         return False
     return True
 
@@ -163,11 +226,14 @@ def _config(options: Options, seed: int) -> Config:
     """What to ask."""
     declared_pd = options.target is None or options.target.disaggregated
     policy = Policy(options.headroom, options.edge_limit, options.inside, options.lock, options.approve, options.active)
-    return Config(options.probes, seed, declared_pd, options.seed is None, policy)
+    fresh = options.seed is None
+    return Config(options.probes, seed, declared_pd, fresh, policy, options.budget, options.dry_run, _asked(options))
 
 
 def _console(stderr: bool) -> Console:
-    stream = sys.stderr if stderr else sys.stdout
+    stream: IO[str] | None = sys.stderr if stderr else sys.stdout
+    if stream is None:
+        return Console(file=io.StringIO(), width=120, highlight=False)
     width = None if stream.isatty() or "COLUMNS" in os.environ else 120
     return Console(stderr=stderr, width=width, highlight=False)
 

@@ -47,10 +47,17 @@ class Toy:
     calls: list[int] = field(default_factory=list)
     url: str = ""
     slips: frozenset[str] = frozenset()  # words over which this model slips
+    bare: bool = False  # any OpenAI-compatible server: a model list and completions, no figures
+    promises: int | None = 0  # max_model_len of the model list; 0 for the context, None for none
+    retry_after: str | None = None  # of its 429s
+    down: bool = False  # nobody listens any more
+    after: int = 0  # answers before the bug begins, where it is one that begins
 
     def __post_init__(self) -> None:
         self.free = list(range(self.decode_pool // PAGE))
         self.memory = [[""] * PAGE for _ in self.free]
+        self.kept: dict[int, str] = {}
+        self.hung = False
 
     @property
     def longest(self) -> int:
@@ -69,9 +76,15 @@ class Toy:
         """The text and the prompt tokens that the answer reports."""
         tokens = tokens_of(prompt)
         length = len(tokens)
-        if self.bug == "truncates" and length > 100:
-            tokens = tokens[-100:]
+        if self.bug in ("truncates", "drops-old") and length > 100:
+            tokens = tokens[:100] if self.bug == "truncates" else tokens[-100:]
             return copy(tokens, new), len(tokens)
+        if self.bug == "nonsense":
+            return " ".join(f"{length % 7}{word}" for word in ["colourless", "green", "ideas", "sleep"]), length
+        if self.bug == "canned":
+            return "Thank you for your question. I am happy to help you with that today.", length
+        if self.bug == "answer-cache":
+            return self.kept.setdefault(length, copy(tokens, new)), length
         if self.slips & set(tokens):
             return "lorem ipsum dolor sit amet consectetur adipiscing elit sed do eiusmod tempor", length
         if self.bug == "forgets" or (self.bug == "forgets-long" and length > 200):
@@ -93,7 +106,7 @@ def copy(seen: list[str], new: int) -> str:
     return " ".join(words)
 
 
-def application(toy: Toy) -> Starlette:
+def application(toy: Toy) -> Starlette:  # noqa: PLR0915 (one bug a line, side by side)
     def node(role: str) -> Any:
         pool = toy.prefill_pool if role == "prefill" else toy.decode_pool
 
@@ -129,7 +142,10 @@ def application(toy: Toy) -> Starlette:
         )
 
     async def models(request: Request) -> Response:
-        return JSONResponse({"object": "list", "data": [{"id": "toy", "max_model_len": toy.context}]})
+        card: dict[str, object] = {"id": "toy"}
+        if toy.promises is not None:
+            card["max_model_len"] = toy.promises or toy.context
+        return JSONResponse({"object": "list", "data": [card]})
 
     async def readyz(request: Request) -> Response:
         return JSONResponse({"ready": toy.ready, "reasons": []}, 200 if toy.ready else 503)
@@ -152,8 +168,22 @@ def application(toy: Toy) -> Starlette:
         if not toy.ready:
             return error(503, "not ready", code="not_ready")
         over = length > toy.longest or length + new > toy.context
-        if over and toy.bug == "hangs":
+        began = len(toy.calls) > toy.after
+        if toy.bug == "limited" and began:
+            headers = {} if toy.retry_after is None else {"retry-after": toy.retry_after}
+            return JSONResponse({"error": {"message": "slow down", "type": "rate_limit_error"}}, 429, headers)
+        if toy.bug == "refuses" and length > 8:
+            return error(400, "I would rather not", type="invalid_request_error")
+        if toy.bug == "too-long-always" and length > 8:
+            return error(400, "maximum context length is 8 tokens", type="invalid_request_error")
+        if (over and toy.bug in ("hangs", "hangs-for-good")) or toy.hung:
+            toy.hung = toy.bug == "hangs-for-good"
             await asyncio.sleep(60)
+        if over and toy.bug == "closes":
+            return Response(b"", 200, {"content-length": "100", "content-type": "application/json"})
+        if over and toy.bug == "works-first":
+            length_error = {"message": f"maximum context length is {toy.context}", "type": "invalid_request_error"}
+            return JSONResponse({"error": length_error, "usage": {"prompt_tokens": 1, "completion_tokens": new}}, 400)
         if over and toy.bug == "guarded":
             fields = {"type": "isolation_error", "code": "handoff_refused", "rule": "I4", "guard": "handoff-check"}
             return error(502, "1 page came, 8 were reserved", **fields)
@@ -161,24 +191,38 @@ def application(toy: Toy) -> Starlette:
             return StreamingResponse(_late(length, toy), media_type="text/event-stream")
         if over and toy.bug == "bad-error":
             return error(500, "assertion failed")
-        if over and (length + new > toy.context or toy.bug not in ("stub", "accepts")):
-            said = f"This model's maximum context length is {toy.context} tokens. You sent {length}."
+        cuts = toy.bug in ("truncates", "drops-old")
+        if over and not cuts and (length + new > toy.context or toy.bug not in ("stub", "accepts")):
+            said = (
+                f"This model's maximum context length is {toy.context} tokens. Your prompt resulted in {length} tokens."
+            )
+            if toy.bug == "mute":
+                said = "the input is too long"
             return error(400, said, type="invalid_request_error", code="context_length_exceeded")
         text, counted = toy.answer(body["prompt"], new)
-        usage = {"prompt_tokens": counted, "completion_tokens": new, "total_tokens": counted + new}
+        usage: dict[str, Any] = {"prompt_tokens": counted, "completion_tokens": new, "total_tokens": counted + new}
+        if toy.bug == "cached":
+            usage["prompt_tokens_details"] = {"cached_tokens": counted - 1}
+        if toy.bug == "empty":
+            text, usage["completion_tokens"] = "", 0
+        if toy.bug == "no-usage":
+            usage = {}
         if not body.get("stream"):
             return JSONResponse({"choices": [{"text": text, "finish_reason": "length"}], "usage": usage})
         return StreamingResponse(_events(text, usage, toy), media_type="text/event-stream")
 
+    told = [
+        Route("/server_info", router_info),
+        Route("/readyz", readyz),
+        Route("/prefill/server_info", node("prefill")),
+        Route("/decode/server_info", node("decode")),
+    ]
     return Starlette(
         routes=[
-            Route("/server_info", router_info),
+            *([] if toy.bare else told),
             Route("/v1/models", models),
-            Route("/readyz", readyz),
             Route("/tokenize", tokenize, methods=["POST"]),
             Route("/v1/completions", completions, methods=["POST"]),
-            Route("/prefill/server_info", node("prefill")),
-            Route("/decode/server_info", node("decode")),
         ]
     )
 
@@ -223,5 +267,5 @@ def served(application: Any) -> Iterator[str]:
 @contextlib.contextmanager
 def running(toy: Toy) -> Iterator[Toy]:
     with served(application(toy)) as url:
-        toy.url = url
+        toy.url = "http://127.0.0.1:9" if toy.down else url
         yield toy

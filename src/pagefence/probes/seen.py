@@ -12,12 +12,16 @@ from pagefence.probes.shot import Plan
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """All outcomes of a run so far, of every probe: what one probe sends another may judge."""
+    """All outcomes of a run so far, of every probe: what one probe sends another may judge.
+
+    `found`: what asking for the limits brought, where no figure told them.
+    """
 
     plan: Plan
     outcomes: Sequence[Outcome]
     limits: Limits
     facts: FleetFacts
+    found: str | None = None
 
     def of(self, probe: str) -> list[Outcome]:
         return [o for o in self.outcomes if o.shot.probe == probe]

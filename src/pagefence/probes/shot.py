@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from pagefence.probes.prompt import ASKING, LIST, Manner
 from pagefence.probes.sentinel import Sentinel, draw
+from pagefence.probes.wordlist import WORDS
 
 PLAIN = Manner()
 ASKED = Manner(wording=ASKING)
 LISTED = Manner(layout=LIST)
+LIST_ASKED = Manner(LIST, ASKING)
 
 
 class Purpose(StrEnum):
+    SEARCH = "finding the limit"
+    ALIVE = "sign of life"
     CONTROL = "control"
     OVER = "border over the limit"
     WITHIN = "border within the limit"
@@ -50,7 +54,8 @@ class Shot:
         """The same length in other words, asked greedily; None when there are none."""
         if self.spare is None:
             return None
-        return replace(self, sentinel=self.spare, nonce=self.nonce[::-1], manner=PLAIN, temperature=0.0, spare=None)
+        manner = Manner(self.manner.layout)
+        return replace(self, sentinel=self.spare, nonce=self.nonce[::-1], manner=manner, temperature=0.0, spare=None)
 
     @property
     def tenant(self) -> str:
@@ -89,14 +94,18 @@ class Wave:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`fresh`: the seed is new, so no prompt of this plan can be in anybody's cache."""
+    """`fresh`: the seed is new, so no prompt of this plan can be in anybody's cache. `before`: what was asked to find
+    the limits that this plan is made for. `words`: out of how many the sentinels are drawn."""
 
     waves: tuple[Wave, ...]
     fresh: bool = True
+    before: tuple[Shot, ...] = ()
+    words: int = len(WORDS)
 
     @property
     def shots(self) -> tuple[Shot, ...]:
-        return tuple(shot for wave in self.waves for shot in wave.shots)
+        """All of them, those that found the limits first."""
+        return (*self.before, *(shot for wave in self.waves for shot in wave.shots))
 
     @property
     def expected(self) -> tuple[Shot, ...]:
@@ -112,6 +121,10 @@ class Plan:
         """The expected cost: what is over a limit is refused and costs nothing."""
         return sum(s.tokens for s in self.expected if s.within)
 
+    def prompt_tokens_of(self, probe: str) -> int:
+        """The share of one probe in `prompt_tokens`."""
+        return sum(s.tokens for s in self.expected if s.within and s.probe == probe)
+
     @property
     def new_tokens(self) -> int:
         return sum(s.max_tokens for s in self.expected if s.within)
@@ -120,9 +133,10 @@ class Plan:
 class Maker:
     """Hands out sentinels, nonces and ids in order."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, words: Sequence[str] = WORDS) -> None:
         self.random = random.Random(f"plan {seed}")
-        self.words: Iterator[tuple[str, ...]] = draw(seed)
+        self.drawn_from = len(words)
+        self.words: Iterator[tuple[str, ...]] = draw(seed, words)
         self.count = 0
 
     def shot(

@@ -10,6 +10,6 @@ ADVICE: Mapping[str, str] = {
     "LEAK": "Stop the fleet: one tenant can read another's text.",
     "CORRUPT": "Do not deploy: answers are not made from their prompts.",
     "FAIL": "Do not deploy: a rule is broken. Each finding says what to do.",
-    "INCONCLUSIVE": "Nothing is proven, so do not deploy on it. Remove what kept the probes from an answer.",
+    "INCONCLUSIVE": "Nothing is proven, so do not deploy on it. Do what each INCONCLUSIVE says, then ask again.",
     CLEAN: "Nothing stands in the way. Ask again when the pool, the model, the engine or a flag has changed.",
 }

@@ -50,12 +50,14 @@ def as_junit(run: Run) -> bytes:
 
 
 def _cases(result: ProbeResult) -> Iterator[_Case]:
-    findings: dict[tuple[str, str], list[Evidence]] = {}
+    findings: dict[tuple[str, str, str], list[Evidence]] = {}
     for evidence in result.evidence:
-        findings.setdefault((evidence.check, evidence.where), []).append(evidence)
+        findings.setdefault((evidence.check, evidence.where, str(evidence.kind)), []).append(evidence)
     for check in result.checks:
-        body = "\n\n".join(map(_body, findings.pop((check.id, check.where), ())))
-        yield _Case(_name(check.id, check.where), None if check.kind is None else str(check.kind), check.text, body)
+        kind = None if check.kind is None else str(check.kind)
+        # Of several rows of one check at one place that went wrong alike, the first has the words of all.
+        body = "\n\n".join(map(_body, findings.pop((check.id, check.where, kind or ""), ())))
+        yield _Case(_name(check.id, check.where), kind, check.text, body)
     for evidence in (e for left in findings.values() for e in left):
         yield _Case(_name(evidence.check, evidence.where), str(evidence.kind), evidence.what, _body(evidence))
     if not result.finished:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pagefence.fleet import Keys
 from pagefence.probes import Examination, ProbeResult
@@ -45,14 +45,15 @@ class Redaction:
 
     def keyless(self, value: T) -> T:
         """Any value of dataclasses, mappings and sequences with the keys in its words replaced by their names."""
-        return _mapped(value, self.keys.redact)
+        changed: T = mapped(value, self.keys.redact)
+        return changed
 
     def _result(self, result: ProbeResult) -> ProbeResult:
         evidence = tuple(replace(e, details=self._details(e.details)) for e in result.evidence)
         return self.keyless(replace(result, evidence=evidence))
 
     def _details(self, details: Mapping[str, object]) -> Mapping[str, object]:
-        return {name: _mapped(value, self.answer) if name in FOREIGN else value for name, value in details.items()}
+        return {name: mapped(value, self.answer) if name in FOREIGN else value for name, value in details.items()}
 
 
 def redaction(examination: Examination, keys: Keys, unredacted: bool) -> Redaction:
@@ -64,22 +65,14 @@ def redaction(examination: Examination, keys: Keys, unredacted: bool) -> Redacti
     return Redaction(keys, frozenset(word.lower() for sentinel in sentinels for word in sentinel.words))
 
 
-def _mapped(value: T, change: Callable[[str], str]) -> T:
-    """`value` with `change` made to every string in it. What did not change stays the same object."""
-    return _walk(value, change)  # type: ignore[return-value]
-
-
-def _walk(value: object, change: Callable[[str], str]) -> object:
-    if isinstance(value, Enum):
-        return value
+def mapped(value: Any, change: Callable[[str], str]) -> Any:
+    """A copy of records, tuples and mappings in which every text went through `change`. An enumeration is no text."""
     if isinstance(value, str):
-        return change(value)
-    if isinstance(value, Mapping):
-        return {_walk(name, change): _walk(inner, change) for name, inner in value.items()}
-    if isinstance(value, tuple | list):
-        return type(value)(_walk(inner, change) for inner in value)
+        return value if isinstance(value, Enum) else change(value)
     if is_dataclass(value) and not isinstance(value, type):
-        new = {field.name: _walk(getattr(value, field.name), change) for field in fields(value)}
-        old = {field.name: getattr(value, field.name) for field in fields(value)}
-        return value if new == old else replace(value, **new)
+        return replace(value, **{f.name: mapped(getattr(value, f.name), change) for f in fields(value) if f.init})
+    if isinstance(value, tuple | list):
+        return type(value)(mapped(inner, change) for inner in value)
+    if isinstance(value, Mapping):
+        return {mapped(name, change): mapped(inner, change) for name, inner in value.items()}
     return value

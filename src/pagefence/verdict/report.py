@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 import msgspec
 
 from pagefence import __version__
 from pagefence.fleet import FleetFacts, Keys
 from pagefence.probes import Evidence, Examination, ProbeResult
+from pagefence.probes.estimate import estimate
+from pagefence.probes.shot import Plan
 from pagefence.verdict.decide import Verdict
 from pagefence.verdict.power import Claim
+from pagefence.verdict.redaction import mapped
 
 SCHEMA_VERSION = 1
 
@@ -28,7 +31,7 @@ class Repeat:
 class Run:
     """Everything a report is made of. `line` is the command that was given, `again` one that repeats what was sent.
 
-    redacted  whether the words of answers are masked in `results`, so in every report of them
+    masked    whether the words of answers are masked in `results`, so in every report of them
     at        when it ended, Unix seconds
     """
 
@@ -43,8 +46,19 @@ class Run:
     line: str = ""
     again: str | None = None
     repeats: Mapping[str, Repeat] = field(default_factory=dict)
-    redacted: bool = False
+    masked: bool = False
     at: float | None = None
+
+    def redacted(self) -> Run:
+        """The same without keys, for who does not take them out of a finished document."""
+        word = self.keys.redact
+        return replace(
+            self,
+            examination=replace(self.examination, facts=mapped(self.examination.facts, word)),
+            verdict=mapped(self.verdict, word),
+            results=mapped(self.results, word),
+            line=word(self.line),
+        )
 
     def repeat_of(self, evidence: Evidence) -> Repeat | None:
         return self.repeats.get(str(evidence.details.get("request")))
@@ -63,7 +77,7 @@ def as_json(run: Run) -> bytes:
         "sentence": verdict.sentence,
         "exit_code": verdict.exit_code,
         "interrupted": run.interrupted,
-        "redacted": run.redacted,
+        "redacted": run.masked,
         "at": run.at,
         "n": verdict.probes,
         "upper_bound_95": verdict.bound,
@@ -76,6 +90,7 @@ def as_json(run: Run) -> bytes:
             "new_tokens": log.new_tokens,
             "seconds": round(run.seconds, 2),
         },
+        "plan": _plan(run.examination.plan),
         "fleet": _fleet(run.examination.facts),
         "probes": [_probe(r, run.verdict) for r in run.results],
         "evidence": [_evidence(e, run.repeat_of(e)) for r in run.results for e in r.evidence],
@@ -95,9 +110,31 @@ def _redacted(value: object, keys: Keys) -> object:
         return keys.redact(value).encode("utf-8", "replace").decode()
     if isinstance(value, dict):
         return {_redacted(str(name), keys): _redacted(inner, keys) for name, inner in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):  # msgspec leaves the tuples of our records as they are
         return [_redacted(inner, keys) for inner in value]
     return value
+
+
+def _plan(plan: Plan | None) -> object:
+    """What was to be sent, also by a dry run; None when it did not come to a plan."""
+    if plan is None:
+        return None
+    cost = estimate(plan)
+    return {
+        "requests": cost.requests,
+        "prompt_tokens": cost.prompt_tokens,
+        "new_tokens": cost.new_tokens,
+        "most_prompt_tokens": cost.most_prompt_tokens,
+        "waves": [
+            {
+                "title": wave.title,
+                "requests": len(wave.shots),
+                "lengths": sorted({shot.tokens for shot in wave.shots}),
+                "only_if_answered_over_limit": wave.unproven,
+            }
+            for wave in plan.waves
+        ],
+    }
 
 
 def _fleet(facts: FleetFacts | None) -> object:

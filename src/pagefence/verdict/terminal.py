@@ -23,7 +23,8 @@ _COLOUR = {"LEAK": "red", "CORRUPT": "red", "FAIL": "red", "INCONCLUSIVE": "yell
 
 
 def show(run: Run, console: Console) -> None:
-    """Print the whole report."""
+    """Print the whole report, keys redacted."""
+    run = run.redacted()
     console.print()
     console.print(_banner(run.verdict, run.interrupted))
     if run.examination.facts is not None:

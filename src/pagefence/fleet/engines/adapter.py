@@ -6,13 +6,15 @@ fails in the same way when a node is silent, refuses, redirects or answers somet
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from pagefence.fleet.answer import mapping
-from pagefence.fleet.facts import Figure, Flag, NodeFacts, figure, positive, text, unknown
+from pagefence.fleet.facts import MISSING, Figure, Flag, NodeFacts, brief, figure, positive, text, unknown
 from pagefence.fleet.http import Reply
 
 Labels = Mapping[str, str]
@@ -46,7 +48,7 @@ class Asked:
             return Flag(None, source, problem)
         body = self.json(path)
         if name not in body:
-            return Flag(None, source, "is missing")
+            return Flag(None, source, MISSING)
         value = body[name]
         if isinstance(value, bool) or (isinstance(value, str) and value not in ("", "None")):
             return Flag(value if isinstance(value, bool) else value[:200], source)
@@ -61,7 +63,8 @@ class Asked:
             # The format ends every line so: a document without it is the beginning of one (or a web page).
             return [], "is cut off or is no Prometheus text"
         # Parsing a whole document takes 30 ms, too long where a thousand nodes are asked: only these lines are parsed.
-        lines = [line for line in reply.text.split("\n") if line.startswith((f"{name}{{", f"{name} "))]
+        its = _samples(name)
+        lines = [line for line in reply.text.split("\n") if its.match(line)]
         try:
             families = list(text_string_to_metric_families("\n".join(lines) + "\n"))
         except (ValueError, KeyError, IndexError):
@@ -70,6 +73,12 @@ class Asked:
             (s.labels, s.value) for family in families for s in family.samples if s.name == name
         ]
         return found, None if found else f"has no {name}"
+
+
+@cache
+def _samples(name: str) -> re.Pattern[str]:
+    """Lines of a metric. Blanks and tabs may stand before and behind a name, and a name in quotes among its labels."""
+    return re.compile(rf'[ \t]*(?:{re.escape(name)}[ \t{{]|{{[ \t]*"{re.escape(name)}")')
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +117,7 @@ def advertised(asked: Asked, path: str = "/v1/models", name: str = "max_model_le
         if name in card and not (card[name] is None and str(card.get("parent")) in names)
     ]
     if not said:
-        return unknown(source, "is missing")
+        return unknown(source, MISSING)
     return next((f for f in said if f.value is None), max(said, key=lambda f: f.value or 0))
 
 
@@ -137,4 +146,4 @@ def number(value: object, source: str) -> Figure:
 
 def settings(body: Mapping[str, object], names: tuple[str, ...]) -> dict[str, str]:
     """Those of `names` that the object has, as text, for `--lock`."""
-    return {name: str(body[name])[:300] for name in names if name in body}
+    return {name: brief(body[name]) for name in names if name in body}

@@ -43,7 +43,7 @@ def read(asked: Asked) -> NodeFacts:
         advertised=context,
         model=model(asked) or text(body, "model_alias"),
         settings=_settings(asked, context),
-        open_api=asked.reply("/v1/models").status == 200,
+        open_api=asked.reply("/v1/models").serves,
         missing=("pool",) if pool.value is None else (),
     )
 

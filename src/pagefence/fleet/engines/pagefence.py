@@ -43,7 +43,7 @@ def read(asked: Asked) -> NodeFacts:
         ready=ready,
         reasons=reasons,
         guards={name: on for name, on in mapping(body.get("guards")).items() if isinstance(on, bool)},
-        open_api=asked.reply("/v1/models").status == 200,
+        open_api=asked.reply("/v1/models").serves,
     )
 
 

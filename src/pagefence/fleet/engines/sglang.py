@@ -75,7 +75,7 @@ def read(asked: Asked, path: str = INFO) -> NodeFacts:
             "kv_transfer": asked.flag(path, "disaggregation_transfer_backend"),
         },
         settings=settings(body, _SETTINGS),
-        open_api=asked.reply("/v1/models").status == 200,
+        open_api=asked.reply("/v1/models").serves,
     )
 
 

@@ -130,7 +130,7 @@ def _foot(run: Run) -> Html:
     said = [f"Made by PageFence {__version__}. This file asks no network for anything."]
     said.append(
         "Answers are shown without other words than the planted ones (--unredacted shows them)."
-        if run.redacted
+        if run.masked
         else "Answers are shown as they came."
     )
     again = el("p", "Again: ", el("code", run.again)) if run.again else None

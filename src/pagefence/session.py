@@ -86,10 +86,7 @@ class Declined(CouldNotAsk):
 
 def conduct(options: Options) -> int:
     """Do the run and return the exit code. Raises CannotWrite, CouldNotStart and Declined, each with its message."""
-    for place in options.reports:
-        if place != "-":
-            check_writable(Path(place))
-    human = _console(stderr="-" in options.reports)
+    check_reports(options)
     seed = options.seed if options.seed is not None else secrets.randbelow(2**31)
     examination = Examination(_config(options, seed))
     started = time.monotonic()
@@ -97,7 +94,7 @@ def conduct(options: Options) -> int:
     with contextlib.ExitStack() as stack, terminated_is_interrupted():
         target, keys, running = options.target, options.keys, None
         try:
-            with Ticker(_console(stderr=True)) as ticker:
+            with Ticker(console(stderr=True)) as ticker:
                 if target is None and options.dry_run:
                     _rehearse(options, examination, ticker)
                 elif target is None:
@@ -128,13 +125,25 @@ def conduct(options: Options) -> int:
             masked=allowed.planted is not None,
             at=time.time(),
         )
-        _shown(run, human)
-        written = [_written(place, made(run)) for place, made in options.reports.items()]
-        if not all(written) and verdict.exit_code == EXIT_CLEAN:
-            return EXIT_INCONCLUSIVE
+        code = reported(run, options)
         if options.keep and running is not None and not interrupted:
-            _keep(running, human)
-    return verdict.exit_code
+            _keep(running, console(stderr="-" in options.reports))
+    return code
+
+
+def check_reports(options: Options) -> None:
+    """Find out before the run whether its reports have a place. Raises CannotWrite."""
+    for place in options.reports:
+        if place != "-":
+            check_writable(Path(place))
+
+
+def reported(run: Run, options: Options) -> int:
+    """Print and write every report of a run, and say its exit code: a report that is lost is never a success."""
+    _shown(run, console(stderr="-" in options.reports))
+    written = [_written(place, made(run)) for place, made in options.reports.items()]
+    lost = not all(written) and run.verdict.exit_code == EXIT_CLEAN
+    return EXIT_INCONCLUSIVE if lost else run.verdict.exit_code
 
 
 async def _examine(target: Target, keys: Keys, options: Options, examination: Examination, ticker: Ticker) -> None:
@@ -142,7 +151,7 @@ async def _examine(target: Target, keys: Keys, options: Options, examination: Ex
         ticker.say(line)
         if _asked(options):
             with ticker.paused():
-                if not Confirm.ask(f"Send this to {target.router}?", default=True, console=_console(stderr=True)):
+                if not Confirm.ask(f"Send this to {target.router}?", default=True, console=console(stderr=True)):
                     raise Declined("nothing was asked; --yes skips the question")
 
     def consent(cost: Estimate) -> None:
@@ -230,7 +239,7 @@ def _config(options: Options, seed: int) -> Config:
     return Config(options.probes, seed, declared_pd, fresh, policy, options.budget, options.dry_run, _asked(options))
 
 
-def _console(stderr: bool) -> Console:
+def console(stderr: bool) -> Console:
     stream: IO[str] | None = sys.stderr if stderr else sys.stdout
     if stream is None:
         return Console(file=io.StringIO(), width=120, highlight=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 
@@ -21,10 +22,11 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """How to see a finding again. `answer` is the file with the request body that `read` sends."""
+    """How to see a finding again. Shell lines, and the folder with the bodies that they send."""
 
     read: str
     plant: str | None = None
+    folder: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,12 @@ class Run:
             line=word(self.line),
         )
 
+    @property
+    def replay(self) -> str | None:
+        """The command that sends what is behind the findings again; None where nothing is saved or nobody is there."""
+        folder = next((repeat.folder for repeat in self.repeats.values() if repeat.folder), None)
+        return None if folder is None or self.embedded else shlex.join(["pagefence", "replay", folder])
+
     def repeat_of(self, evidence: Evidence) -> Repeat | None:
         return self.repeats.get(str(evidence.details.get("request")))
 
@@ -84,6 +92,7 @@ def as_json(run: Run) -> bytes:
         "controls": {"held": verdict.controls[0], "asked": verdict.controls[1]},
         "seed": run.examination.config.seed,
         "repeat": run.again,
+        "replay": run.replay,
         "cost": {
             "requests": log.requests,
             "prompt_tokens": log.prompt_tokens,

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pagefence.probes import Check, Evidence, Kind, ProbeResult
-from pagefence.verdict.advice import ADVICE
+from pagefence.verdict.advice import advice
 from pagefence.verdict.decide import CLEAN, Verdict
 from pagefence.verdict.nodes import show_nodes
 from pagefence.verdict.plain import plain
@@ -147,9 +147,11 @@ def _cost(run: Run) -> Text:
 
 
 def _next(run: Run) -> Text:
-    text = Text(f"next: {ADVICE[run.verdict.name]}", style="bold")
+    text = Text(f"next: {advice(run.verdict.name, run.command)}", style="bold")
     if run.again:
         text.append(f"\nagain: {run.again}", style="cyan")
+        if run.replay:
+            text.append(f"\nreplay: {run.replay}", style="cyan")
         if run.repeats and run.embedded:
             text.append("  (add --keep: the curl lines need the fleet alive)", style="dim")
     return text

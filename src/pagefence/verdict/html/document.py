@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from pagefence import __version__
-from pagefence.verdict.advice import ADVICE
+from pagefence.verdict.advice import advice
 from pagefence.verdict.decide import CLEAN
 from pagefence.verdict.html.findings import findings
 from pagefence.verdict.html.markup import Child, Html, el, together
@@ -57,7 +57,7 @@ def _banner(run: Run) -> Html:
         "section",
         el("h1", verdict.headline, el("small", also) if also else None),
         el("p", el("b", held) if held else None, verdict.sentence, class_="why"),
-        el("p", ADVICE[verdict.name], class_="next"),
+        el("p", advice(verdict.name, run.command), class_="next"),
         class_=f"verdict {_TONES.get(verdict.name, 'bad')}",
         aria_label="Verdict",
     )
@@ -134,8 +134,9 @@ def _foot(run: Run) -> Html:
         else "Answers are shown as they came."
     )
     again = el("p", "Again: ", el("code", run.again)) if run.again else None
+    replay = el("p", "The findings alone: ", el("code", run.replay)) if run.replay else None
     line = el("p", "Command: ", el("code", run.line)) if run.line and not run.again else None
-    return el("footer", again, line, el("p", " ".join(said)), class_="foot")
+    return el("footer", again, replay, line, el("p", " ".join(said)), class_="foot")
 
 
 def _section(title: str, name: str, *children: Child) -> Html:

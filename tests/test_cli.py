@@ -20,6 +20,7 @@ from starlette.routing import Route
 from pagefence.cli import app
 from pagefence.files import CannotWrite
 from pagefence.options import build
+from pagefence.probes import PROBES
 from pagefence.run import run
 from tests.probes.toy import KEYS, Toy, running, served
 
@@ -43,7 +44,7 @@ def test_verify_of_a_sound_fleet_is_clean_and_writes_its_report(tmp_path: Path, 
     assert "CLEAN" in out
     assert "no leak in" in out
     assert (document["verdict"], document["exit_code"]) == ("CLEAN", 0)
-    assert [p["name"] for p in document["probes"]] == ["gate", "boundary", "canary"]
+    assert [p["name"] for p in document["probes"]] == list(PROBES)
     assert document["cost"]["prompt_tokens"] > 0
     assert KEYS[0] not in report.read_text()
     assert list(tmp_path.iterdir()) == [report]

@@ -109,6 +109,28 @@ class Prompts:
     ] = None
 
 
+class Salt:
+    """How the two tenants are told apart where that is not by their keys."""
+
+    salt_field: Annotated[
+        str | None,
+        typer.Option(
+            "--salt-field",
+            metavar="NAME",
+            help="Send this field with a value of its own for each tenant. Default: cache_salt where vLLM or SGLang is "
+            "asked directly; none elsewhere.",
+        ),
+    ] = None
+
+
+class Time:
+    """For what can be told by time alone."""
+
+    timing: Annotated[
+        bool, typer.Option("--timing", help="Also compare times to the first token: 400 more requests.")
+    ] = False
+
+
 class Reports:
     """Besides the one on the terminal."""
 
@@ -213,7 +235,7 @@ def takes(*groups: type) -> Callable[[Command], Command]:
 
 
 @app.command()
-@takes(Where, Prompts, Headroom, Reports, Embedded, Keep)
+@takes(Where, Prompts, Salt, Headroom, Reports, Embedded, Keep)
 def verify(**given: Any) -> None:
     """Run all probes against a fleet and give a verdict with its evidence.
 
@@ -266,6 +288,22 @@ def boundary(**given: Any) -> None:
     pagefence boundary https://router.example --dry-run        what would be sent, and what it would cost
     """
     _go("boundary", ("boundary",), given)
+
+
+@app.command()
+@takes(Where, Prompts, Salt, Time, Reports, Embedded, Keep)
+def salt(**given: Any) -> None:
+    """Is a prompt found again in the prefix cache by its own tenant, and by no other?
+
+    Examples:
+
+    pagefence salt --fault salt-dropped --guards off           see tenants share prefixes
+
+    PAGEFENCE_KEY_A=... PAGEFENCE_KEY_B=... pagefence salt http://router:8000 --timing --yes
+
+    pagefence salt http://127.0.0.1:8000 --salt-field cache_salt       for an engine that knows no tenants
+    """
+    _go("salt", ("salt",), given)
 
 
 @app.command()

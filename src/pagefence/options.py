@@ -82,6 +82,8 @@ def build(command: str, probes: tuple[str, ...], given: Mapping[str, Any], envir
         sarif=_place(given.get("sarif")),
         html=_place(given.get("html")),
         unredacted=bool(given.get("unredacted")),
+        salt_field=_salt_field(given.get("salt_field")),
+        timing=bool(given.get("timing")),
         yes=bool(given.get("yes")),
         keep=bool(given.get("keep")),
         line=_line(command, given),
@@ -155,6 +157,12 @@ def _declared(pairs: Sequence[str]) -> tuple[dict[str, int], dict[str, str]]:
         if said.setdefault(name, int(value)) != int(value):
             raise Usage(f"--declare says two things about {name}")
     return said, software
+
+
+def _salt_field(name: str | None) -> str | None:
+    if name is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,60}", name):
+        raise Usage(f"--salt-field {name[:60]!r} is no name of a field; write --salt-field cache_salt, or none")
+    return name
 
 
 def _apart(given: Mapping[str, Any]) -> None:
@@ -251,12 +259,13 @@ def _line(command: str, given: Mapping[str, Any]) -> str:
         "ca",
         "client_cert",
         "client_key",
+        "salt_field",
     ):
         words += [_flag(name), str(given[name])] if given.get(name) else []
     for name in ("prefill", "decode", "declare"):
         words += [word for value in given.get(name) or () for word in (_flag(name), value)]
     words += ["--keys-file", str(given["keys_file"])] if given.get("keys_file") else []
-    for name in ("thorough", "active", "inside"):
+    for name in ("thorough", "active", "inside", "timing"):
         words += [_flag(name)] if given.get(name) else []
     for name in ("headroom", "timeout", "retries", "leak_rate"):
         words += [_flag(name), f"{given[name]:g}"] if given.get(name) is not None else []

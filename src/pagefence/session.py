@@ -1,4 +1,4 @@
-"""One run of `verify`, `gate` or `canary`, from its options to its exit code: start or find the fleet, ask, report."""
+"""One run of `verify` or of one probe, from its options to its exit code: start or find the fleet, ask, report."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from pagefence.probes import Config, Examination, ProbeResult, examine
 from pagefence.probes.estimate import Estimate
 from pagefence.probes.examine import JUDGES, rehearse
 from pagefence.probes.gate import Policy
+from pagefence.probes.salt.sharing import Sharing
 from pagefence.run import terminated_is_interrupted
 from pagefence.ticker import Ticker
 from pagefence.verdict.decide import EXIT_CLEAN, decide
@@ -69,6 +70,8 @@ class Options:
     sarif: str | None = None
     html: str | None = None
     unredacted: bool = False
+    salt_field: str | None = None
+    timing: bool = False
     yes: bool = False
     keep: bool = False
     line: str = "pagefence verify"
@@ -173,7 +176,7 @@ def _rehearse(options: Options, examination: Examination, ticker: Ticker) -> Non
     figures = options.declared or {"pool": recipe.pool_tokens, "context": recipe.context, "page_size": 64}
     examination.rehearsed = True
     asking = tuple(name for name in options.probes if name in JUDGES)
-    rehearse(examination, declared_facts(figures), asking, True, ticker.say)
+    rehearse(examination, declared_facts(figures), asking, examination.config.sharing, True, ticker.say)
 
 
 def _saved(examination: Examination, results: tuple[ProbeResult, ...], beside: Path | None) -> dict[str, Repeat]:
@@ -235,8 +238,11 @@ def _config(options: Options, seed: int) -> Config:
     """What to ask."""
     declared_pd = options.target is None or options.target.disaggregated
     policy = Policy(options.headroom, options.edge_limit, options.inside, options.lock, options.approve, options.active)
-    fresh = options.seed is None
-    return Config(options.probes, seed, declared_pd, fresh, policy, options.budget, options.dry_run, _asked(options))
+    fresh = options.seed is None or options.target is None  # what has just been started has seen nothing
+    sharing = Sharing(options.salt_field, options.timing)
+    return Config(
+        options.probes, seed, declared_pd, fresh, policy, options.budget, options.dry_run, sharing, _asked(options)
+    )
 
 
 def console(stderr: bool) -> Console:

@@ -35,17 +35,18 @@ def test_it_is_seen_where_nobody_counts_tokens_and_no_figure_is_told(bug: str) -
 
 
 @pytest.mark.parametrize(
-    ("bug", "says"),
+    ("bug", "says", "name"),
     [
-        pytest.param("nonsense", "positive control 0/", id="nonsense"),
-        pytest.param("canned", "positive control 0/", id="canned answers"),
-        pytest.param("empty", "positive control 0/", id="empty text with HTTP 200"),
-        pytest.param("no-usage", "tells no prompt tokens", id="no usage"),
+        pytest.param("nonsense", "positive control 0/", "INCONCLUSIVE", id="nonsense"),
+        # What such answers say about their own length is not true: that is a finding of its own.
+        pytest.param("canned", "positive control 0/", "CORRUPT", id="canned answers"),
+        pytest.param("empty", "positive control 0/", "CORRUPT", id="empty text with HTTP 200"),
+        pytest.param("no-usage", "tells no prompt tokens", "INCONCLUSIVE", id="no usage"),
     ],
 )
-def test_what_could_have_shown_nothing_is_not_clean(bug: str, says: str) -> None:
+def test_what_could_have_shown_nothing_is_not_clean(bug: str, says: str, name: str) -> None:
     verdict, evidence = look_at(Toy(bug))
-    assert verdict.name == ("FAIL" if bug == "empty" else "INCONCLUSIVE")
+    assert verdict.name == name
     assert said(evidence, says)
     assert look_at(Toy(bug), Config(("canary",), seed=1))[0].name == "INCONCLUSIVE"
 

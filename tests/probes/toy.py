@@ -52,12 +52,48 @@ class Toy:
     retry_after: str | None = None  # of its 429s
     down: bool = False  # nobody listens any more
     after: int = 0  # answers before the bug begins, where it is one that begins
+    caches: bool = True
+    tells_cached: bool = True
+    counts: bool = True  # whether the workers have /metrics
+    neighbours: int = 0  # requests of others for each of ours, in the counters only
+    usage: dict[str, int] = field(default_factory=dict)  # what every answer reports instead of the truth
 
     def __post_init__(self) -> None:
         self.free = list(range(self.decode_pool // PAGE))
         self.memory = [[""] * PAGE for _ in self.free]
         self.kept: dict[int, str] = {}
         self.hung = False
+        self.cache: set[tuple[str, ...]] = set()
+        self.counters = dict.fromkeys(("prompts", "computed_tokens", "cached_tokens", "handoffs", "prompt_tokens"), 0)
+
+    def look_up(self, key: str, tokens: list[str]) -> int:
+        """Tokens of the full pages that this key has had before; all of them are cached from now on."""
+        if not self.caches:
+            return 0
+        whose = "" if self.bug == "unsalted" else key
+        found, on = 0, True
+        for end in range(PAGE, len(tokens) + 1, PAGE):
+            start = end - PAGE if self.bug == "unchained" else 0
+            page = (whose, *tokens[start:end])
+            on = (on or self.bug == "unchained") and page in self.cache
+            found += PAGE if on else 0
+            self.cache.add(page)
+        return found
+
+    def count(self, length: int, cached: int) -> None:
+        """What prefill and decode count for one prompt."""
+        stub = self.bug == "stub" and length > self.longest
+        for _ in range(1 + self.neighbours):
+            self.counters["prompts"] += 1
+            self.counters["handoffs"] += 1
+            self.counters["computed_tokens"] += 1 if stub else length - cached
+            self.counters["cached_tokens"] += cached
+            self.counters["prompt_tokens"] += length
+
+    def metrics(self, role: str) -> str:
+        names = ("handoffs", "prompt_tokens") if role == "decode" else ("prompts", "computed_tokens", "cached_tokens")
+        lines = [f'pagefence_{name}_total{{role="{role}"}} {self.counters[name]}' for name in names]
+        return "\n".join([f'pagefence_worker_info{{role="{role}"}} 1.0', *lines]) + "\n"
 
     @property
     def longest(self) -> int:
@@ -122,6 +158,12 @@ def application(toy: Toy) -> Starlette:  # noqa: PLR0915 (one bug a line, side b
                 "kv_bytes_per_token": 100,
             }
             return JSONResponse(body | toy.info)
+
+        return endpoint
+
+    def metrics(role: str) -> Any:
+        async def endpoint(request: Request) -> Response:
+            return Response(toy.metrics(role), 200 if toy.counts else 404)
 
         return endpoint
 
@@ -199,12 +241,21 @@ def application(toy: Toy) -> Starlette:  # noqa: PLR0915 (one bug a line, side b
             if toy.bug == "mute":
                 said = "the input is too long"
             return error(400, said, type="invalid_request_error", code="context_length_exceeded")
+        key = "" if toy.bug == "keyless" else request.headers["authorization"]
+        key += str(body.get("cache_salt", ""))
+        cached = toy.look_up(key, tokens_of(body["prompt"])) if length <= toy.longest else 0
         text, counted = toy.answer(body["prompt"], new)
         usage: dict[str, Any] = {"prompt_tokens": counted, "completion_tokens": new, "total_tokens": counted + new}
-        if toy.bug == "cached":
-            usage["prompt_tokens_details"] = {"cached_tokens": counted - 1}
+        toy.count(length, cached)
+        usage |= toy.usage
         if toy.bug == "empty":
-            text, usage["completion_tokens"] = "", 0
+            text, usage["completion_tokens"], usage["total_tokens"] = "", 0, counted
+        if toy.bug == "bad-cache" and cached:
+            text = " ".join(["the"] * new)
+        if toy.bug == "stream-counts" and body.get("stream"):
+            usage |= {"prompt_tokens": counted - 1, "total_tokens": counted - 1 + new}
+        if toy.tells_cached:
+            usage["prompt_tokens_details"] = {"cached_tokens": counted - 1 if toy.bug == "cached" else cached}
         if toy.bug == "no-usage":
             usage = {}
         if not body.get("stream"):
@@ -216,6 +267,8 @@ def application(toy: Toy) -> Starlette:  # noqa: PLR0915 (one bug a line, side b
         Route("/readyz", readyz),
         Route("/prefill/server_info", node("prefill")),
         Route("/decode/server_info", node("decode")),
+        Route("/prefill/metrics", metrics("prefill")),
+        Route("/decode/metrics", metrics("decode")),
     ]
     return Starlette(
         routes=[
@@ -227,7 +280,7 @@ def application(toy: Toy) -> Starlette:  # noqa: PLR0915 (one bug a line, side b
     )
 
 
-async def _events(text: str, usage: dict[str, int], toy: Toy) -> AsyncIterator[str]:
+async def _events(text: str, usage: dict[str, object], toy: Toy) -> AsyncIterator[str]:
     for word in re.findall(r"\S+\s*|\s+", text):
         yield f"data: {json.dumps({'choices': [{'text': word, 'finish_reason': None}]})}\n\n"
     yield f"data: {json.dumps({'choices': [{'text': '', 'finish_reason': 'length'}]})}\n\n"

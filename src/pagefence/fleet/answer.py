@@ -62,6 +62,7 @@ class Answer:
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     cached_tokens: int | None = None
+    total_tokens: int | None = None
     error: ErrorBody | None = None
     problem: str | None = None
     stream: bool = False
@@ -168,6 +169,7 @@ class Piece:
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     cached_tokens: int | None = None
+    total_tokens: int | None = None
     error: ErrorBody | None = None
     shaped: bool = True
 
@@ -194,4 +196,5 @@ def read_piece(value: object) -> Piece:
         prompt_tokens=_count(usage.get("prompt_tokens")),
         completion_tokens=_count(usage.get("completion_tokens")),
         cached_tokens=_count(details.get("cached_tokens")),
+        total_tokens=_count(usage.get("total_tokens")),
     )

@@ -330,6 +330,7 @@ class _Reading:
             prompt_tokens=_last(p.prompt_tokens for p in self.pieces),
             completion_tokens=_last(p.completion_tokens for p in self.pieces),
             cached_tokens=_last(p.cached_tokens for p in self.pieces),
+            total_tokens=_last(p.total_tokens for p in self.pieces),
             error=error,
             problem=self.problem,
             stream=self.stream,

@@ -14,6 +14,8 @@ from pagefence.probes.boundary.judge import judge as judge_borders
 from pagefence.probes.boundary.shots import NAME as BOUNDARY
 from pagefence.probes.canary.judge import judge as judge_words
 from pagefence.probes.canary.shots import NAME as CANARY
+from pagefence.probes.conservation.judge import NAME as CONSERVATION
+from pagefence.probes.conservation.judge import judge as judge_counts
 from pagefence.probes.estimate import Estimate, Pace, estimate, in_words, measure
 from pagefence.probes.evidence import Evidence, Kind, ProbeResult
 from pagefence.probes.gate import ActiveResults, Policy, gate, may_approve
@@ -22,8 +24,12 @@ from pagefence.probes.gate.asked import FIELDS
 from pagefence.probes.gate.lock import LockState, read_lock, record, write_lock
 from pagefence.probes.plan import make_plan
 from pagefence.probes.run import Log, Progress, execute, patiently
+from pagefence.probes.salt.judge import judge as judge_sharing
+from pagefence.probes.salt.sharing import KEYS_ALONE, Sharing, field_for
+from pagefence.probes.salt.shots import NAME as SALT
 from pagefence.probes.seen import Seen
 from pagefence.probes.shot import Maker, Plan
+from pagefence.probes.windows import Watcher
 from pagefence.probes.words import words_for
 
 Judge = Callable[[Seen], ProbeResult]
@@ -34,7 +40,12 @@ Consent = Callable[[Estimate], None]
 GATE = "gate"
 _SHORTEST = 64
 _SEARCH_LEAST, _SEARCH_PROMPTS = 16_000, 3  # for finding unknown limits: so many tokens, or so many longest prompts
-JUDGES: Mapping[str, Judge] = {BOUNDARY: judge_borders, CANARY: judge_words}
+JUDGES: Mapping[str, Judge] = {
+    BOUNDARY: judge_borders,
+    CANARY: judge_words,
+    SALT: judge_sharing,
+    CONSERVATION: judge_counts,
+}
 PROBES = (GATE, *JUDGES)
 
 
@@ -50,6 +61,7 @@ class Config:
     policy: Policy = field(default_factory=Policy)
     budget: int | None = None
     dry_run: bool = False
+    sharing: Sharing = KEYS_ALONE
     paced: bool = False
 
 
@@ -84,8 +96,9 @@ class Examination:
             elif self.obstacle is not None:
                 found.append(_not_asked(name, self.obstacle))
             elif self.limits is not None and self.log.asked is not None:
-                said = self.found.sentence if self.found is not None else None
-                found.append(JUDGES[name](Seen(self.log.asked, self.log.outcomes, self.limits, self.facts, said)))
+                log, said = self.log, self.found.sentence if self.found is not None else None
+                seen = Seen(self.log.asked, log.outcomes, self.limits, self.facts, said, log.windows)
+                found.append(JUDGES[name](seen))
             else:
                 found.append(ProbeResult(name, finished=False))
         return tuple(found)
@@ -165,11 +178,12 @@ async def _prompts(
     asking = tuple(name for name in config.probes if name in JUDGES)
     if not asking:
         return
+    sharing = replace(config.sharing, field=field_for(facts, config.sharing.field))
     if config.dry_run:
-        rehearse(examination, facts, asking, fleet.keys.two, announce)
+        rehearse(examination, facts, asking, sharing, fleet.keys.two, announce)
         return
-    consent(_expected(config, facts, asking, fleet.keys.two))
-    examination.obstacle = await _obstacle(fleet, facts, asking)
+    consent(_expected(config, facts, asking, sharing, fleet.keys.two))
+    examination.obstacle = await _obstacle(fleet, facts, asking, sharing)
     if examination.obstacle is not None:
         return
     maker = Maker(config.seed, await words_for(fleet))
@@ -183,20 +197,20 @@ async def _prompts(
         return
     examination.limits = found
     before = examination.found.shots if examination.found is not None else ()
-    plan = make_plan(found, config.seed, asking, config.fresh, config.budget, maker, before, fleet.keys.two)
+    plan = make_plan(found, config.seed, asking, config.fresh, config.budget, maker, before, fleet.keys.two, sharing)
     examination.plan = plan
     consent(estimate(plan))
     announce(_cost_of(plan, config, found, asking, await measure(fleet) if config.paced else None))
-    await execute(fleet, plan, examination.log, progress)
+    await execute(fleet, plan, examination.log, progress, Watcher(fleet, facts))
 
 
-def _expected(config: Config, facts: FleetFacts, asking: tuple[str, ...], two: bool) -> Estimate:
+def _expected(config: Config, facts: FleetFacts, asking: tuple[str, ...], sharing: Sharing, two: bool) -> Estimate:
     """What the prompts will cost, by the figures alone: of the plan, or of the search for limits that nobody tells."""
     found = borders(facts)
     if isinstance(found, str):
         most = _search_budget(config, facts)
         return Estimate(0, most, 0, most)
-    return estimate(make_plan(found, config.seed, asking, config.fresh, config.budget, two=two))
+    return estimate(make_plan(found, config.seed, asking, config.fresh, config.budget, two=two, sharing=sharing))
 
 
 def _cost_of(plan: Plan, config: Config, limits: Limits, asking: tuple[str, ...], pace: Pace | None = None) -> str:
@@ -211,6 +225,7 @@ def rehearse(
     examination: Examination,
     facts: FleetFacts,
     asking: tuple[str, ...],
+    sharing: Sharing,
     two: bool,
     announce: Callable[[str], None],
 ) -> None:
@@ -221,7 +236,9 @@ def rehearse(
         why = f"a dry run sends nothing, and the limits are unknown ({found}), so there is no plan to show"
         examination.obstacle = why
         return
-    plan = examination.plan = make_plan(found, config.seed, asking, config.fresh, config.budget, two=two)
+    plan = examination.plan = make_plan(
+        found, config.seed, asking, config.fresh, config.budget, two=two, sharing=sharing
+    )
     announce(_cost_of(plan, config, found, asking))
     for wave in plan.waves:
         lengths = sorted({shot.tokens for shot in wave.shots})
@@ -260,12 +277,17 @@ async def _by_asking(
     return found
 
 
-async def _obstacle(fleet: Fleet, facts: FleetFacts, asking: tuple[str, ...]) -> str | None:
+async def _obstacle(fleet: Fleet, facts: FleetFacts, asking: tuple[str, ...], sharing: Sharing) -> str | None:
     """Why prompts cannot be sent, if they cannot: found out before a hundred requests fail one by one."""
     if fleet.target.router is None:
         return "no router URL was given, so no client's request can be sent"
     if CANARY in asking and not fleet.keys.two:
         return "the canary needs two tenants: set PAGEFENCE_KEY_A and PAGEFENCE_KEY_B to different keys"
+    if SALT in asking and sharing.field is None and not fleet.keys.two:
+        return (
+            "the salt probe needs two tenants: set PAGEFENCE_KEY_A and PAGEFENCE_KEY_B to different keys, or name the "
+            "field that tells them apart with --salt-field"
+        )
     for tenant in ("a", "b") if fleet.keys.two else ("a",):
         answer = await patiently(fleet, Request("Hello", 1), tenant, 30.0)
         if not answer.answered:

@@ -11,6 +11,8 @@ from __future__ import annotations
 from pagefence.fleet import Limits
 from pagefence.probes.boundary import shots as border
 from pagefence.probes.canary import shots as canary
+from pagefence.probes.salt import shots as salt
+from pagefence.probes.salt.sharing import KEYS_ALONE, Sharing
 from pagefence.probes.shot import Maker, Plan, Shot, Wave
 
 _LEAST = 6_000
@@ -34,6 +36,7 @@ def make_plan(
     maker: Maker | None = None,
     before: tuple[Shot, ...] = (),
     two: bool = True,
+    sharing: Sharing = KEYS_ALONE,
 ) -> Plan:
     """The whole run for these limits. `budget`: prompt tokens. `two`: there is a second tenant who can read.
 
@@ -47,6 +50,8 @@ def make_plan(
     waves: list[Wave] = []
     if canaries:
         waves.append(Wave("positive controls", canary.controls(maker, limits), limits.pool))
+    # Prefixes are shared while nothing large has been through the pool. What that costs is outside of the budget.
+    sharers = salt.waves(maker, limits, sharing, alone=not (borders or canaries)) if salt.NAME in probes else []
     longest: tuple[Shot, ...] = ()
     if borders:
         waves.append(Wave("sign of life", border.alive(maker, limits, reader), limits.pool))
@@ -59,7 +64,9 @@ def make_plan(
     waves.append(Wave("longest legal prompts (tenant A plants)", longest, limits.cover))
     if canaries:
         waves += canary.readers(maker, limits, left - _cost(waves))
-    return Plan(tuple(wave for wave in waves if wave.shots), fresh, before, maker.drawn_from)
+    controls = int(canaries)
+    ordered = [*waves[:controls], *sharers, *waves[controls:]]
+    return Plan(tuple(wave for wave in ordered if wave.shots), fresh, before, maker.drawn_from)
 
 
 def _cost(waves: list[Wave]) -> int:

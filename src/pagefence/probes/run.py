@@ -9,10 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pagefence.fleet import Answer, Fleet, Request
+from pagefence.fleet.counters import Window
 from pagefence.probes.prompt import Counter as Count
 from pagefence.probes.prompt import Manner, Prompt, Ruler, fitted, lay_out, write
 from pagefence.probes.sentinel import Sentinel, recalled, repeated, scan
 from pagefence.probes.shot import Plan, Purpose, Shot, Wave
+from pagefence.probes.windows import Watcher
 
 RECALL_NEEDED = 0.75  # of the controls in one manner
 _RETRIES = 4
@@ -61,6 +63,7 @@ class Log:
     lost: Counter[Purpose] = field(default_factory=Counter)
     answers_over: bool = False
     instead: Mapping[Manner, Manner] = field(default_factory=dict)
+    windows: list[Window] = field(default_factory=list)
 
     @property
     def asked(self) -> Plan | None:
@@ -83,9 +86,15 @@ class Log:
 Progress = Callable[[str, int, int], None]
 
 
-async def execute(fleet: Fleet, plan: Plan, log: Log, progress: Progress) -> None:
-    """Run every wave; the next one begins when the last shot of this one has its answer."""
+async def execute(fleet: Fleet, plan: Plan, log: Log, progress: Progress, watcher: Watcher | None = None) -> None:
+    """Run every wave; the next one begins when the last shot of this one has its answer.
+
+    `watcher` reads the fleet's counters around each wave; without one they are not read.
+    """
     log.plan = plan
+    if not plan.waves:
+        log.complete = True
+        return
     first = plan.waves[0].shots[0]
     ruler = await ruler_for(fleet, first.tenant, first.nonce, first.sentinel, first.manner)
     for wave in plan.waves:
@@ -93,9 +102,17 @@ async def execute(fleet: Fleet, plan: Plan, log: Log, progress: Progress) -> Non
             log.skipped.update(shot.id for shot in wave.shots)
             continue
         progress(wave.title, len(log.outcomes), _total(plan, log))
+        begun = len(log.outcomes)
+        if watcher is not None and wave.counted:
+            await watcher.begin()
         await _wave(fleet, plan, wave, log, progress, ruler)
         if any(shot.purpose is Purpose.CONTROL for shot in wave.shots):
             log.instead = settled([o for o in log.outcomes if o.shot.purpose is Purpose.CONTROL])
+        if watcher is not None and wave.counted:
+            answers = [a for o in log.outcomes[begun:] for a in o.answers]
+            log.windows.append(await watcher.end(wave, sum(a.answered for a in answers)))
+        elif watcher is not None:
+            watcher.forget()
     log.complete = True
 
 
@@ -186,7 +203,7 @@ def _counter(fleet: Fleet, tenant: str) -> Count:
 
 
 async def _shoot(fleet: Fleet, plan: Plan, shot: Shot, prompt: Prompt, log: Log) -> Outcome:
-    request = Request(prompt.text, shot.max_tokens, shot.temperature, shot.seed, shot.stream)
+    request = Request(prompt.text, shot.max_tokens, shot.temperature, shot.seed, shot.stream, extra=shot.extra)
     if _given_up(log, shot):
         answer = Answer(
             None, problem=f"not asked: {_PATIENCE} others ({shot.purpose}) had no answer", stream=shot.stream
@@ -216,7 +233,8 @@ async def _again(fleet: Fleet, ruler: Ruler, spare: Shot, lost: Outcome, log: Lo
     """A legal reader that lost its words, once more with other words of the same length."""
     prompt = await write(ruler, spare.nonce, spare.sentinel, spare.tokens, spare.manner)
     if prompt is None:
-        return lost
+        answer = Answer(None, problem="the fleet no longer counts tokens for us (/tokenize)", stream=spare.stream)
+        return Outcome(spare, Prompt("", spare.tokens, False), answer, {}, first=lost.answer, first_prompt=lost.prompt)
     request = Request(prompt.text, spare.max_tokens, seed=spare.seed, stream=spare.stream)
     answer = await _ask(fleet, request, spare, log)
     return Outcome(spare, prompt, answer, request.body(fleet.model), first=lost.answer, first_prompt=lost.prompt)

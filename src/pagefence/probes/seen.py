@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pagefence.fleet import FleetFacts, Limits
+from pagefence.fleet.counters import Window
 from pagefence.probes.run import Outcome
 from pagefence.probes.shot import Plan
 
@@ -14,7 +15,8 @@ from pagefence.probes.shot import Plan
 class Seen:
     """All outcomes of a run so far, of every probe: what one probe sends another may judge.
 
-    `found`: what asking for the limits brought, where no figure told them.
+    found    what asking for the limits brought, where no figure told them
+    windows  what the fleet's own counters said around each wave, where they were read.
     """
 
     plan: Plan
@@ -22,6 +24,7 @@ class Seen:
     limits: Limits
     facts: FleetFacts
     found: str | None = None
+    windows: Sequence[Window] = ()
 
     def of(self, probe: str) -> list[Outcome]:
         return [o for o in self.outcomes if o.shot.probe == probe]

@@ -26,6 +26,7 @@ class Purpose(StrEnum):
     PLANT = "planting"
     READ_OVER = "reading over the limit"
     READ = "reading"
+    SHARE = "prefix sharing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,8 @@ class Shot:
     """One request to send: how long, whose, with which words, in which form.
 
     `spare`: other words for a second try. A small model slips over some words now and then; a fleet that answers from
-    other pages than the prompt's loses any words.
+    other pages than the prompt's loses any words. `arm`: what a probe that compares answers compares this one as.
+    `extra`: more fields of the request's body.
     """
 
     id: str
@@ -48,6 +50,8 @@ class Shot:
     stream: bool = False
     seed: int = 0
     spare: Sentinel | None = None
+    arm: str = ""
+    extra: tuple[tuple[str, object], ...] = ()
 
     @property
     def with_spare(self) -> Shot | None:
@@ -84,12 +88,14 @@ class Wave:
     """Shots whose order does not matter, run together as far as `room` tokens allow (0: one at a time).
 
     `unproven`: only while the fleet answers over its limits and no answer has proven whose words it is made of.
+    `counted`: whether the fleet's counters are read around it.
     """
 
     title: str
     shots: tuple[Shot, ...]
     room: int
     unproven: bool = False
+    counted: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +120,13 @@ class Plan:
 
     @property
     def sentinels(self) -> tuple[Sentinel, ...]:
-        return tuple(words for shot in self.shots for words in (shot.sentinel, shot.spare) if words is not None)
+        """Each once, though several shots may ask the same prompt."""
+        found: dict[tuple[str, tuple[str, ...]], Sentinel] = {}
+        for shot in self.shots:
+            for words in (shot.sentinel, shot.spare):
+                if words is not None:
+                    found.setdefault((words.owner, words.words), words)
+        return tuple(found.values())
 
     @property
     def prompt_tokens(self) -> int:

@@ -6,6 +6,7 @@ fails in the same way when a node is silent, refuses, redirects or answers somet
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -54,6 +55,17 @@ class Asked:
             return Flag(value if isinstance(value, bool) else value[:200], source)
         return Flag(None, source, f"is {str(value)[:40]!r}, which says nothing")
 
+    def counted(self, name: str, path: str = "/metrics", **labels: str) -> int | None:
+        """The sum of a counter over its samples that have these labels.
+
+        None where the document cannot be read. A counter that is not there yet has counted nothing.
+        """
+        samples, problem = self.metrics(path, name)
+        if problem is not None:
+            return 0 if problem == f"has no {name}" else None
+        values = [value for told, value in samples if labels.items() <= told.items()]
+        return int(sum(values)) if all(math.isfinite(value) for value in values) else None
+
     def metrics(self, path: str, name: str) -> tuple[list[tuple[Labels, float]], str | None]:
         """The samples called `name` of a Prometheus document, or why there are none."""
         reply = self.reply(path)
@@ -82,12 +94,27 @@ def _samples(name: str) -> re.Pattern[str]:
 
 
 @dataclass(frozen=True, slots=True)
+class Counters:
+    """What one node has counted since it started; None where it does not tell.
+
+    requests  requests that it has finished, or begun where it is known no better
+    prompt    prompt tokens that it computed or found in its cache; on decode, those that it took over
+    cached    of these, tokens found in a cache that requests share
+    """
+
+    requests: int | None = None
+    prompt: int | None = None
+    cached: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Adapter:
     """One engine.
 
     `sign`: the path that tells it from others; `recognises` reads that answer and says by what (or None). `asks`: paths
     that `read` needs besides. `token_field`: how `POST /tokenize` calls the text, for those that have it. `also`: paths
-    that only some answers to `sign` make necessary.
+    that only some answers to `sign` make necessary. `counters`: what the node's `/metrics` count, for a role; None for
+    an engine whose counters tell nothing, or where reading them takes them away.
     """
 
     engine: str
@@ -97,6 +124,7 @@ class Adapter:
     read: Callable[[Asked], NodeFacts]
     token_field: str = "prompt"
     also: Callable[[Reply], tuple[str, ...]] = lambda reply: ()
+    counters: Callable[[Asked, str], Counters] | None = None
 
 
 def advertised(asked: Asked, path: str = "/v1/models", name: str = "max_model_len") -> Figure:

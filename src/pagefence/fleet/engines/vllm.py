@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pagefence.fleet.engines.adapter import Adapter, Asked, Labels, advertised, cards, model, number, settings
-from pagefence.fleet.facts import UNKNOWN, Figure, NodeFacts, brief, positive, smallest, text, unknown
+from pagefence.fleet.engines.adapter import Adapter, Asked, Counters, Labels, advertised, cards, model, number, settings
+from pagefence.fleet.facts import DECODE, UNKNOWN, Figure, NodeFacts, brief, positive, smallest, text, unknown
 from pagefence.fleet.http import Reply
 
 ENGINE = "vllm"
@@ -103,4 +103,17 @@ def _settings(asked: Asked, labels: Sequence[Labels]) -> dict[str, str]:
     return found
 
 
-ADAPTER = Adapter(ENGINE, MODELS, recognises, ("/version", METRICS), read)
+def counters(asked: Asked, role: str) -> Counters:
+    """Its own cache, and the tiers behind it (host, disk, peers). On decode those tiers are the hand-off itself."""
+    if "vllm:" not in asked.reply(METRICS).text:
+        return Counters()
+    own, behind = (asked.counted(f"vllm:{name}prefix_cache_hits_total") for name in ("", "external_"))
+    cached = None if own is None or behind is None else own + (0 if role == DECODE else behind)
+    return Counters(
+        asked.counted("vllm:request_success_total"),
+        asked.counted("vllm:prompt_tokens_total"),
+        cached,
+    )
+
+
+ADAPTER = Adapter(ENGINE, MODELS, recognises, ("/version", METRICS), read, counters=counters)

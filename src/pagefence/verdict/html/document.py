@@ -112,7 +112,7 @@ def _times(run: Run) -> Html | None:
         "A point under a floor, with few cached tokens, is an incident."
     )
     if not (times.physical or times.practical):
-        told += " No floor is drawn: this run has none (docs: `pagefence latency`)."
+        told += " No floor is drawn: this run has none; pagefence latency measures one."
     return _section("Time to first token", "time", el("p", told), el("div", time_plot(times), class_="plots"))
 
 

@@ -49,12 +49,12 @@ def _legend(claims: Sequence[Claim]) -> list[Html]:
 
 
 def _table(claims: Sequence[Claim]) -> Html:
-    head = el("tr", el("th", "a leak shows in", scope="col"), *(el("th", c.probe, scope="col") for c in claims),
-              el("th", "95 % needs", scope="col"))  # fmt: skip
+    head = el("tr", el("th", "a leak shows in", scope="col"), *(el("th", c.probe, scope="col", class_="number") for c in claims),
+              el("th", "95 % needs", scope="col", class_="number"))  # fmt: skip
     rows = [
         el(
             "tr",
-            el("th", f"{rate:g} of the probes", scope="row"),
+            el("th", f"1 of {round(1 / rate):,} probes", scope="row"),
             *(el("td", _percent(chance_found(rate, claim.n)), class_="number") for claim in claims),
             el("td", f"{probes_needed(rate):,}", class_="number"),
         )

@@ -49,8 +49,9 @@ def _legend(claims: Sequence[Claim]) -> list[Html]:
 
 
 def _table(claims: Sequence[Claim]) -> Html:
-    head = el("tr", el("th", "a leak shows in", scope="col"), *(el("th", c.probe, scope="col", class_="number") for c in claims),
-              el("th", "95 % needs", scope="col", class_="number"))  # fmt: skip
+    names = ["a leak shows in", *(claim.probe for claim in claims), "95 % needs"]
+    numbers = [el("th", name, scope="col", class_="number") for name in names[1:]]
+    head = el("tr", el("th", names[0], scope="col"), *numbers)
     rows = [
         el(
             "tr",

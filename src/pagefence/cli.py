@@ -15,7 +15,7 @@ from pagefence.engine.command import serve
 from pagefence.lab.command import lab_app
 from pagefence.lab.explore import explore_command
 from pagefence.models.command import models_app
-from pagefence.options import build
+from pagefence.options import build, offline
 from pagefence.probes import PROBES
 from pagefence.probes.gate.command import advisories
 
@@ -188,6 +188,57 @@ class Embedded:
     thorough: Annotated[bool, typer.Option("--thorough", help="Embedded fleet: context 8192 instead of 2048.")] = False
 
 
+class Floor:
+    """What times are held against."""
+
+    calibration: Annotated[
+        Path | None,
+        typer.Option("--calibration", metavar="FILE", help="A floor that --calibrate measured on this fleet."),
+    ] = None
+
+
+class Times:
+    """Where the times of `latency` come from: live prompts, a log, or a Prometheus server."""
+
+    calibrate: Annotated[
+        Path | None,
+        typer.Option("--calibrate", metavar="FILE", help="Run boundary and canary too; CLEAN: write the floor here."),
+    ] = None
+    rounds: Annotated[
+        int | None, typer.Option("--rounds", min=1, max=1000, help="Live: how often each length is asked. Default: 6.")
+    ] = None
+    log: Annotated[
+        Path | None, typer.Option("--log", metavar="FILE", help="JSON lines or CSV, also gzip, instead of prompts.")
+    ] = None
+    prometheus: Annotated[
+        str | None, typer.Option("--prometheus", metavar="URL", help="A Prometheus server, instead of prompts.")
+    ] = None
+    ttft_field: Annotated[
+        str | None, typer.Option("--ttft-field", metavar="NAME", help="Log: time to first token; with --ttft-unit.")
+    ] = None
+    ttft_unit: Annotated[str | None, typer.Option("--ttft-unit", help="Log: s, ms, us or ns.")] = None
+    tokens_field: Annotated[
+        str | None, typer.Option("--tokens-field", metavar="NAME", help="Log: prompt tokens, cached ones included.")
+    ] = None
+    cached_field: Annotated[
+        str | None, typer.Option("--cached-field", metavar="NAME", help="Log: prompt tokens from a cache.")
+    ] = None
+    time_field: Annotated[str | None, typer.Option("--time-field", metavar="NAME", help="Log: when it was.")] = None
+    only: Annotated[
+        str | None, typer.Option("--only", metavar="FIELD=VALUE", help="Log: lines with this value, as of one model.")
+    ] = None
+    window_hours: Annotated[
+        float | None,
+        typer.Option("--window-hours", min=0.01, help="Log: length of a window of the trend. Default: 24."),
+    ] = None
+    no_prefix_cache: Annotated[
+        bool, typer.Option("--no-prefix-cache", help="Log, Prometheus: no prompt of this fleet is ever cached.")
+    ] = False
+    model_name: Annotated[
+        str | None, typer.Option("--model-name", help="Log, Prometheus: of which model, for --calibration.")
+    ] = None
+
+
 class Keep:
     """For findings that can be repeated."""
 
@@ -235,7 +286,7 @@ def takes(*groups: type) -> Callable[[Command], Command]:
 
 
 @app.command()
-@takes(Where, Prompts, Salt, Headroom, Reports, Embedded, Keep)
+@takes(Where, Prompts, Salt, Headroom, Floor, Reports, Embedded, Keep)
 def verify(**given: Any) -> None:
     """Run all probes against a fleet and give a verdict with its evidence.
 
@@ -304,6 +355,28 @@ def salt(**given: Any) -> None:
     pagefence salt http://127.0.0.1:8000 --salt-field cache_salt       for an engine that knows no tenants
     """
     _go("salt", ("salt",), given)
+
+
+@app.command()
+@takes(Where, Prompts, Floor, Times, Reports, Embedded, Keep)
+def latency(**given: Any) -> None:
+    """Does any answer come before its prompt can have been computed? Live, from a log, or from a Prometheus server.
+
+    Examples:
+
+    pagefence latency --fleet fleet.toml               with active_parameters, devices, peak_flop_per_s under [declared]
+
+    pagefence latency http://router:8000 --calibrate floor.json     measure a certified fleet once
+
+    pagefence latency --log access.jsonl.gz --calibration floor.json --model-name glm --declare engine=vllm ...
+    """
+    found = offline(given)
+    if found is not None:
+        from pagefence.session import conduct_offline
+
+        raise typer.Exit(conduct_offline(*found))
+    probes = ("boundary", "canary", "latency") if given["calibrate"] else ("latency",)
+    _go("latency", probes, given)
 
 
 @app.command()

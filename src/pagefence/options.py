@@ -14,10 +14,14 @@ from typing import Any
 from pagefence.consent import ASK_ABOVE
 from pagefence.fleet import Keys, Target
 from pagefence.fleet.embedded import Recipe
+from pagefence.fleet.facts import SPEED
 from pagefence.fleet.fleet_file import FIGURES, SOFTWARE, FleetFile, address, different, read_fleet_file
 from pagefence.fleet.target import Tls
 from pagefence.lab import faults
 from pagefence.mistakes import Usage
+from pagefence.probes.latency.calibration import read as read_calibration
+from pagefence.probes.latency.offline import Source, source
+from pagefence.probes.latency.policy import ROUNDS, Timing
 from pagefence.session import Options
 from pagefence.verdict.power import LEAK_RATE
 
@@ -25,6 +29,7 @@ _THOROUGH = 8192
 _EMBEDDED_ONLY = ("fault", "guards", "model", "thorough", "keep")
 _FLEET_ONLY = ("declare", "retries", "ca", "client_cert", "client_key")
 _REPORTS = ("json", "junit", "sarif", "html")
+_NO_FIGURE = ("no number of tokens; write --declare {}=8192", "no whole number above 0; write --declare {}=989e12")
 _STANDARD_OUTPUT = ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 _TIMEOUT_S, _HEADROOM = 120.0, 1.25
 
@@ -83,9 +88,11 @@ def build(command: str, probes: tuple[str, ...], given: Mapping[str, Any], envir
         html=_place(given.get("html")),
         unredacted=bool(given.get("unredacted")),
         salt_field=_salt_field(given.get("salt_field")),
-        timing=bool(given.get("timing")),
+        salt_timing=bool(given.get("timing")),
         yes=bool(given.get("yes")),
         keep=bool(given.get("keep")),
+        timing=_timing(command, given),
+        calibrate=given.get("calibrate"),
         line=_line(command, given),
     )
 
@@ -94,6 +101,44 @@ def _ask_above(given: Mapping[str, Any], target: Target | None) -> int | None:
     """Prompt tokens from which on somebody must have said yes; an embedded fleet is our own."""
     asked: int | None = given.get("ask_above")
     return asked if asked is not None or target is None else ASK_ABOVE
+
+
+def offline(given: Mapping[str, Any]) -> tuple[Options, Source] | None:
+    """`latency` over a log or a Prometheus server: no fleet is asked. None where one is. Raises Usage."""
+    if not (given.get("log") or given.get("prometheus")):
+        source({**given, "log": None}, {}, {})  # flags that only such a source has
+        return None
+    target = _file(given).target
+    said, software = _declared(given.get("declare") or ())
+    declared = {**target.declared.get("", {}), **said}
+    found = source(given, declared, {**target.software.get("", {}), **software})
+    if found is None:
+        return None
+    _apart(given)
+    options = Options(
+        command="latency",
+        probes=("latency",),
+        target=None,
+        timing=Timing(True),
+        line=_line("latency", given),
+        json=given.get("json"),
+        junit=given.get("junit"),
+        sarif=given.get("sarif"),
+        html=_place(given.get("html")),
+    )
+    return options, found
+
+
+def _timing(command: str, given: Mapping[str, Any]) -> Timing:
+    path, rounds = given.get("calibration"), given.get("rounds")
+    if path is not None and given.get("calibrate") is not None:
+        raise Usage("--calibrate measures a floor and --calibration uses one: give one of them")
+    return Timing(
+        asked=command == "latency",
+        rounds=ROUNDS if rounds is None else rounds,
+        calibration=None if path is None else read_calibration(path),
+        calibrating=given.get("calibrate") is not None,
+    )
 
 
 def _file(given: Mapping[str, Any]) -> FleetFile:
@@ -152,8 +197,9 @@ def _declared(pairs: Sequence[str]) -> tuple[dict[str, int], dict[str, str]]:
         if name not in FIGURES:
             known = ", ".join((*FIGURES, *SOFTWARE))
             raise Usage(f"--declare {pair[:60]!r} names none of {known}; write --declare pool=8192")
+        value = _whole(value) if name in SPEED else value
         if not (value.isascii() and value.isdigit() and 0 < int(value[:17]) <= 2**53) or len(value) > 16:
-            raise Usage(f"--declare {pair[:60]!r} holds no number of tokens; write --declare {name}=8192")
+            raise Usage(f"--declare {pair[:60]!r} holds {_NO_FIGURE[name in SPEED].format(name)}")
         if said.setdefault(name, int(value)) != int(value):
             raise Usage(f"--declare says two things about {name}")
     return said, software
@@ -165,10 +211,18 @@ def _salt_field(name: str | None) -> str | None:
     return name
 
 
+def _whole(value: str) -> str:
+    """989e12 as digits, for figures that have many; anything else as it is."""
+    found = re.fullmatch(r"(\d{1,6})(?:\.(\d{1,6}))?[eE]\+?(\d{1,2})", value)
+    if found is None or len(found[2] or "") > int(found[3]):
+        return value
+    return found[1] + (found[2] or "").ljust(int(found[3]), "0")
+
+
 def _apart(given: Mapping[str, Any]) -> None:
     """Each report goes to a place of its own. Raises Usage."""
     seen: dict[str, str] = {}
-    for name in ("fleet", "keys_file", "lock", *_REPORTS):
+    for name in ("fleet", "keys_file", "lock", "log", "calibration", "calibrate", *_REPORTS):
         if not given.get(name):
             continue
         place = _place(given[name]) if name in _REPORTS else str(given[name])
@@ -260,12 +314,25 @@ def _line(command: str, given: Mapping[str, Any]) -> str:
         "client_cert",
         "client_key",
         "salt_field",
+        "calibration",
+        "calibrate",
+        "rounds",
+        "log",
+        "prometheus",
+        "ttft_field",
+        "ttft_unit",
+        "tokens_field",
+        "cached_field",
+        "time_field",
+        "only",
+        "window_hours",
+        "model_name",
     ):
         words += [_flag(name), str(given[name])] if given.get(name) else []
     for name in ("prefill", "decode", "declare"):
         words += [word for value in given.get(name) or () for word in (_flag(name), value)]
     words += ["--keys-file", str(given["keys_file"])] if given.get("keys_file") else []
-    for name in ("thorough", "active", "inside", "timing"):
+    for name in ("thorough", "active", "inside", "timing", "no_prefix_cache"):
         words += [_flag(name)] if given.get(name) else []
     for name in ("headroom", "timeout", "retries", "leak_rate"):
         words += [_flag(name), f"{given[name]:g}"] if given.get(name) is not None else []

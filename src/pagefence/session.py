@@ -27,12 +27,16 @@ from pagefence.fleet.embedded import Recipe, Running, embedded
 from pagefence.mistakes import EXIT_INCONCLUSIVE, CouldNotAsk
 from pagefence.probes import Config, Examination, ProbeResult, examine
 from pagefence.probes.estimate import Estimate
-from pagefence.probes.examine import JUDGES, rehearse
 from pagefence.probes.gate import Policy
+from pagefence.probes.latency import calibration
+from pagefence.probes.latency.judge import certified
+from pagefence.probes.latency.offline import Source
+from pagefence.probes.latency.policy import Timing
+from pagefence.probes.rehearsal import rehearse
 from pagefence.probes.salt.sharing import Sharing
 from pagefence.run import terminated_is_interrupted
 from pagefence.ticker import Ticker
-from pagefence.verdict.decide import EXIT_CLEAN, decide
+from pagefence.verdict.decide import CLEAN, EXIT_CLEAN, decide
 from pagefence.verdict.html import as_html
 from pagefence.verdict.junit import as_junit
 from pagefence.verdict.power import LEAK_RATE
@@ -71,9 +75,11 @@ class Options:
     html: str | None = None
     unredacted: bool = False
     salt_field: str | None = None
-    timing: bool = False
+    salt_timing: bool = False
     yes: bool = False
     keep: bool = False
+    timing: Timing = field(default_factory=Timing)
+    calibrate: Path | None = None
     line: str = "pagefence verify"
 
     @property
@@ -90,6 +96,8 @@ class Declined(CouldNotAsk):
 def conduct(options: Options) -> int:
     """Do the run and return the exit code. Raises CannotWrite, CouldNotStart and Declined, each with its message."""
     check_reports(options)
+    if options.calibrate is not None:
+        check_writable(options.calibrate)
     seed = options.seed if options.seed is not None else secrets.randbelow(2**31)
     examination = Examination(_config(options, seed))
     started = time.monotonic()
@@ -129,6 +137,8 @@ def conduct(options: Options) -> int:
             at=time.time(),
         )
         code = reported(run, options)
+        if not _calibrated(options.calibrate, examination, verdict.name, console(stderr="-" in options.reports)):
+            code = code or EXIT_INCONCLUSIVE
         if options.keep and running is not None and not interrupted:
             _keep(running, console(stderr="-" in options.reports))
     return code
@@ -147,6 +157,52 @@ def reported(run: Run, options: Options) -> int:
     written = [_written(place, made(run)) for place, made in options.reports.items()]
     lost = not all(written) and run.verdict.exit_code == EXIT_CLEAN
     return EXIT_INCONCLUSIVE if lost else run.verdict.exit_code
+
+
+def conduct_offline(options: Options, source: Source) -> int:
+    """Judge times that somebody else took and return the exit code. Raises CannotWrite, Usage and CouldNotAsk."""
+    check_reports(options)
+    started, results, interrupted = time.monotonic(), tuple[ProbeResult, ...](), False
+    with terminated_is_interrupted():
+        try:
+            with Ticker(console(stderr=True)) as ticker:
+                results = (source.read(ticker),)
+        except KeyboardInterrupt:
+            interrupted = True
+    verdict = decide(results, interrupted)
+    run = Run(
+        command=options.command,
+        examination=Examination(Config(options.probes, timing=options.timing)),
+        verdict=verdict,
+        results=results,
+        seconds=time.monotonic() - started,
+        keys=options.keys,
+        interrupted=interrupted,
+        line=options.line,
+        at=time.time(),
+    )
+    return reported(run, options)
+
+
+def _calibrated(path: Path | None, examination: Examination, verdict: str, human: Console) -> bool:
+    """Write what a clean run measured, if that was asked for. False when a clean run gives no calibration."""
+    seen = examination.seen()
+    if path is None or seen is None:
+        return path is None
+    if verdict != CLEAN:
+        human.print(f"no calibration was written: the run is {verdict}, so nothing certifies it", soft_wrap=True)
+        return True
+    found = certified(seen)
+    if isinstance(found, str):
+        print(f"pagefence: no calibration was written: {found}", file=sys.stderr)
+        return False
+    try:
+        calibration.write(path, found)
+    except CannotWrite as error:
+        print(f"pagefence: {error}", file=sys.stderr)
+        return False
+    human.print(f"calibration: {path} ({found.model} on {found.engine} {found.version})", soft_wrap=True)
+    return True
 
 
 async def _examine(target: Target, keys: Keys, options: Options, examination: Examination, ticker: Ticker) -> None:
@@ -175,8 +231,7 @@ def _rehearse(options: Options, examination: Examination, ticker: Ticker) -> Non
     recipe = options.recipe
     figures = options.declared or {"pool": recipe.pool_tokens, "context": recipe.context, "page_size": 64}
     examination.rehearsed = True
-    asking = tuple(name for name in options.probes if name in JUDGES)
-    rehearse(examination, declared_facts(figures), asking, examination.config.sharing, True, ticker.say)
+    rehearse(examination, declared_facts(figures), examination.config.sharing, True, ticker.say)
 
 
 def _saved(examination: Examination, results: tuple[ProbeResult, ...], beside: Path | None) -> dict[str, Repeat]:
@@ -239,9 +294,18 @@ def _config(options: Options, seed: int) -> Config:
     declared_pd = options.target is None or options.target.disaggregated
     policy = Policy(options.headroom, options.edge_limit, options.inside, options.lock, options.approve, options.active)
     fresh = options.seed is None or options.target is None  # what has just been started has seen nothing
-    sharing = Sharing(options.salt_field, options.timing)
+    sharing = Sharing(options.salt_field, options.salt_timing)
     return Config(
-        options.probes, seed, declared_pd, fresh, policy, options.budget, options.dry_run, sharing, _asked(options)
+        options.probes,
+        seed,
+        declared_pd,
+        fresh,
+        policy,
+        options.budget,
+        options.dry_run,
+        sharing,
+        options.timing,
+        _asked(options),
     )
 
 

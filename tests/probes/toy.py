@@ -57,6 +57,7 @@ class Toy:
     counts: bool = True  # whether the workers have /metrics
     neighbours: int = 0  # requests of others for each of ours, in the counters only
     usage: dict[str, int] = field(default_factory=dict)  # what every answer reports instead of the truth
+    pace_s: float = 0.0  # what computing one prompt token takes
 
     def __post_init__(self) -> None:
         self.free = list(range(self.decode_pool // PAGE))
@@ -244,6 +245,8 @@ def application(toy: Toy) -> Starlette:  # noqa: PLR0915 (one bug a line, side b
         key = "" if toy.bug == "keyless" else request.headers["authorization"]
         key += str(body.get("cache_salt", ""))
         cached = toy.look_up(key, tokens_of(body["prompt"])) if length <= toy.longest else 0
+        if toy.pace_s and not (over and toy.bug == "stub"):
+            await asyncio.sleep(toy.pace_s * (1 if toy.bug == "instant" else length))
         text, counted = toy.answer(body["prompt"], new)
         usage: dict[str, Any] = {"prompt_tokens": counted, "completion_tokens": new, "total_tokens": counted + new}
         toy.count(length, cached)

@@ -53,7 +53,7 @@ class Answer:
 
     `status` None means that no answer came; `problem` says why, and also when an answer broke off or was no JSON.
     `begun` tells that body bytes of a stream had been sent before the error (or the end) came. `timed_out`: the
-    deadline came first.
+    deadline came first. `at`: when it was asked, Unix seconds.
     """
 
     status: int | None
@@ -71,6 +71,7 @@ class Answer:
     total_s: float = 0.0
     retry_after_s: float | None = None
     timed_out: bool = False
+    at: float = 0.0
 
     @property
     def answered(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from pagefence.fleet.facts import (
     PREFILL,
     ROUTER,
     SINGLE,
+    SPEED,
     UNKNOWN,
     Figure,
     FleetFacts,
@@ -181,7 +182,13 @@ def _declared(fleet: Fleet, node: NodeFacts) -> NodeFacts:
         elif live.value is not None and live.value != said[name]:
             problem = f"{name} was declared as {said[name]:,}, but {live.source} says {live.value:,}"
             node = replace(node, problem=problem)
-    return _named(fleet, node)
+    return _named(fleet, _with_speed(node, said))
+
+
+def _with_speed(node: NodeFacts, said: Mapping[str, int]) -> NodeFacts:
+    """A declared speed wins over a told one: what an engine tells of its hardware is an upper bound."""
+    declared = {name: Figure(said[name], "declared") for name in SPEED if name in said}
+    return replace(node, speed={**node.speed, **declared}) if declared else node
 
 
 def _named(fleet: Fleet, node: NodeFacts) -> NodeFacts:

@@ -17,6 +17,17 @@ DECODE = "decode"
 SINGLE = "single"
 UNKNOWN = "unknown"
 
+# Work per prompt token and what the hardware can do at most. A parameter counts when a prompt token is multiplied with
+# it; `attention_width` is heads x head size, left out for sparse attention; `peak_flop_per_s` is of one of `devices`.
+SPEED = (
+    "active_parameters",
+    "layers",
+    "attention_width",
+    "devices",
+    "peak_flop_per_s",
+    "kv_bytes_per_token",
+    "link_bytes_per_s",
+)
 MISSING = "is missing"
 _LARGEST = 2**53  # beyond this a JSON number is not exact everywhere
 
@@ -50,6 +61,7 @@ class NodeFacts:
     ranks       the pool of every rank; `pool` is the smallest of them, and unknown when one is unknown
     advertised  the longest prompt and answer that it promises to clients (`/v1/models`)
     flags       switches that a rule asks for, by PageFence's names: `auto_truncate`, `kv_checksum`, ...
+    speed       what a floor of latency is computed from, by the names in `SPEED`; what nobody told is missing
     settings    what decides how much fits and how it is computed, for `--lock`: quantisation, parallelism, graph sizes
     workers     nodes behind it that it names: address (or "") and role (or None)
     open_api    whether its client API answers here without a key, where that was asked
@@ -72,6 +84,7 @@ class NodeFacts:
     advertised: Figure = _NOT_READ
     model: str | None = None
     flags: Mapping[str, Flag] = field(default_factory=dict)
+    speed: Mapping[str, Figure] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
     workers: tuple[tuple[str, str | None], ...] = ()
     ready: bool | None = None

@@ -9,7 +9,7 @@
     [[prefill]]
     url = "https://p0.example"
     pool = 680000                    # declared, for a node that does not tell; also: context, longest, page_size,
-                                     # engine and version in quotes
+                                     # engine and version in quotes, and speed (active_parameters, ...)
 
     [[decode]]
     url = "https://d0.example"
@@ -38,13 +38,14 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from pagefence.fleet.facts import SPEED
 from pagefence.fleet.target import Target, Tls
 from pagefence.mistakes import Usage
 
 Tokens = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
 Word = Annotated[str, msgspec.Meta(pattern=r"^[\w.+-]{1,60}$")]
 SOFTWARE = ("engine", "version")
-FIGURES = ("pool", "context", "longest", "page_size")
+FIGURES = ("pool", "context", "longest", "page_size", *SPEED)
 MOST_RETRIES = 10
 _LARGEST = 16 << 20
 _SECRETS = ("key", "token", "secret", "password", "authorization", "bearer")
@@ -59,6 +60,13 @@ class _Declared(_Strict, frozen=True, kw_only=True):
     context: Tokens | None = None
     longest: Tokens | None = None
     page_size: Tokens | None = None
+    active_parameters: Tokens | None = None
+    layers: Tokens | None = None
+    attention_width: Tokens | None = None
+    devices: Tokens | None = None
+    peak_flop_per_s: Tokens | None = None
+    kv_bytes_per_token: Tokens | None = None
+    link_bytes_per_s: Tokens | None = None
     engine: Word | None = None
     version: Word | None = None
 

@@ -339,6 +339,7 @@ class _Reading:
             total_s=total_s,
             retry_after_s=self.retry_after_s,
             timed_out=self.timed_out,
+            at=time.time() - total_s,
         )
 
 

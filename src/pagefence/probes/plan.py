@@ -11,6 +11,8 @@ from __future__ import annotations
 from pagefence.fleet import Limits
 from pagefence.probes.boundary import shots as border
 from pagefence.probes.canary import shots as canary
+from pagefence.probes.latency import shots as latency
+from pagefence.probes.latency.policy import ROUNDS
 from pagefence.probes.salt import shots as salt
 from pagefence.probes.salt.sharing import KEYS_ALONE, Sharing
 from pagefence.probes.shot import Maker, Plan, Shot, Wave
@@ -37,6 +39,7 @@ def make_plan(
     before: tuple[Shot, ...] = (),
     two: bool = True,
     sharing: Sharing = KEYS_ALONE,
+    rounds: int = ROUNDS,
 ) -> Plan:
     """The whole run for these limits. `budget`: prompt tokens. `two`: there is a second tenant who can read.
 
@@ -64,6 +67,10 @@ def make_plan(
     waves.append(Wave("longest legal prompts (tenant A plants)", longest, limits.cover))
     if canaries:
         waves += canary.readers(maker, limits, left - _cost(waves))
+    if latency.NAME in probes:
+        if budget is not None:
+            rounds = max(1, min(rounds, (budget - _cost(waves)) // sum(latency.lengths(limits))))
+        waves.append(Wave("times, one at a time", latency.shots(maker, limits, rounds), 0))
     controls = int(canaries)
     ordered = [*waves[:controls], *sharers, *waves[controls:]]
     return Plan(tuple(wave for wave in ordered if wave.shots), fresh, before, maker.drawn_from)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pagefence.fleet import FleetFacts, Limits
 from pagefence.fleet.counters import Window
+from pagefence.probes.latency.policy import Timing
 from pagefence.probes.run import Outcome
 from pagefence.probes.shot import Plan
 
@@ -25,6 +26,7 @@ class Seen:
     facts: FleetFacts
     found: str | None = None
     windows: Sequence[Window] = ()
+    timing: Timing = field(default_factory=Timing)
 
     def of(self, probe: str) -> list[Outcome]:
         return [o for o in self.outcomes if o.shot.probe == probe]

@@ -27,6 +27,7 @@ class Purpose(StrEnum):
     READ_OVER = "reading over the limit"
     READ = "reading"
     SHARE = "prefix sharing"
+    TIME = "timing"
 
 
 @dataclass(frozen=True, slots=True)

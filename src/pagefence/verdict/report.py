@@ -163,8 +163,11 @@ def _probe(result: ProbeResult, verdict: Verdict) -> dict[str, object]:
         "controls": {"held": result.controls[0], "asked": result.controls[1]},
         "coincidence": result.coincidence,
         "power": None if claim is None else _power(claim),
+        "claim": result.claim,
+        "plot": None if result.plot is None else result.plot.as_details(),
         "checks": [
             {"id": c.id, "where": c.where, "text": c.text, "kind": None if c.kind is None else str(c.kind)}
+            | ({"undecided": True} if c.undecided else {})
             for c in result.checks
         ],
     }

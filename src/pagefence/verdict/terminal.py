@@ -64,7 +64,7 @@ def _table(result: ProbeResult) -> Table:
 
 def _mark(check: Check) -> tuple[str, str]:
     if check.kind is None:
-        return "+", "green"
+        return ("-", "dim") if check.undecided else ("+", "green")
     return ("?", "yellow") if check.kind is Kind.INCONCLUSIVE else ("!", "red")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from pagefence.fleet.answer import mapping
 from pagefence.fleet.engines.adapter import Adapter, Asked, Counters, advertised, model, settings
-from pagefence.fleet.facts import DECODE, PREFILL, ROUTER, NodeFacts, live_role, text
+from pagefence.fleet.facts import DECODE, PREFILL, ROUTER, SPEED, NodeFacts, live_role, text
 from pagefence.fleet.http import Reply
 
 ENGINE = "pagefence"
@@ -38,6 +38,7 @@ def read(asked: Asked) -> NodeFacts:
         ranks=(pool,),
         advertised=advertised(asked),
         model=model(asked) or text(body, "model_name"),
+        speed={name: asked.figure(INFO, name) for name in SPEED if name in body},
         settings=settings(body, _SETTINGS),
         workers=_workers(body),
         ready=ready,

@@ -98,5 +98,7 @@ def _checks(result: ProbeResult) -> Html:
 
 def _check(check: Check) -> Html:
     tone, state = _STATES.get(check.kind, ("bad", str(check.kind)))
+    if check.kind is None and check.undecided:
+        tone, state = "", "open"
     return el("tr", el("td", state, class_=f"state {tone}"), el("td", check.id, class_="id"),
               el("td", check.where, class_="where"), el("td", check.text))  # fmt: skip

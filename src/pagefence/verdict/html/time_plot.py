@@ -31,7 +31,7 @@ class Times:
 
 def times_of(run: Run) -> Times:
     """What a probe of times has drawn up; else every answer that tells how many prompt tokens it was made from."""
-    plot = next((p for p in (getattr(result, "plot", None) for result in run.results) if p is not None), None)
+    plot = next((result.plot for result in run.results if result.plot is not None), None)
     if plot is not None and plot.points:
         drawn = [(p.uncached_tokens, p.ttft_s, "seen", p.name or p.probe) for p in plot.points]
         drawn = [point for point in drawn if point[0] > 0 and point[1] > 0]

@@ -18,7 +18,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def artefacts(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    folder: Path = request.config.getoption("--artefacts") or tmp_path
+    folder: Path = request.config.getoption("--artefacts", default=None) or tmp_path
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 

@@ -22,6 +22,7 @@ setup: $(READY) ## virtual environment, dependencies and the model
 verify: setup ## prove the embedded fleet (ARGS="--fault stub-transfer --guards off" to see it fail)
 	@$(BIN)/pagefence verify $(ARGS)
 
+# Rules of deploy/prometheus are checked with promtool where it is there: apt-get install prometheus
 test: setup ## the test suite, under five minutes on two cores
 	$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
 
@@ -74,6 +75,7 @@ bench-engine: setup ## this engine beside vLLM, llama-server, transformers; what
 docs: $(READY) ## regenerate the generated pages
 	$(BIN)/python -m pagefence.protocol.table > docs/reference/protocol.md
 	$(BIN)/python -m pagefence.probes.gate.rules > docs/reference/gate-rules.md
+	$(BIN)/python -m pagefence.watch.reference > docs/reference/watch-metrics.md
 	$(BIN)/pagefence lab traces docs/reference
 
 matrix: setup ## every fault against every detector, the real engine too: over an hour; goes on where it was stopped

@@ -266,6 +266,44 @@ class Replay:
     yes: _Yes = False
 
 
+class Watching:
+    """What a watch does, and where it keeps and tells it."""
+
+    config: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="watch.toml, instead of a fleet on this line.")
+    ] = None
+    every: Annotated[
+        float | None, typer.Option("--every", min=1, help="Seconds from one set of prompts to the next. Default: 900.")
+    ] = None
+    hourly_tokens: Annotated[
+        int | None,
+        typer.Option("--hourly-tokens", min=1, metavar="N", help="The most that it is asked in an hour."),
+    ] = None
+    run_tokens: Annotated[
+        int | None,
+        typer.Option("--run-tokens", min=1, metavar="N", help="The most that one run costs. Default: 40000."),
+    ] = None
+    inside: Annotated[
+        bool, typer.Option("--inside", help="This is inside the trusted network: reaching a worker is no finding.")
+    ] = False
+    seed: Annotated[int | None, typer.Option("--seed", help="Repeats the runs' prompts. Default: fresh ones.")] = None
+    state: Annotated[
+        Path | None, typer.Option("--state", metavar="FILE", help="Where it remembers. Default: pagefence-watch.db.")
+    ] = None
+    host: Annotated[str | None, typer.Option("--host", help="Address to listen on. Default: 127.0.0.1.")] = None
+    port: Annotated[int | None, typer.Option("--port", min=0, max=65535, help="0 picks a free one. Default: 9779.")] = (
+        None
+    )
+    log_json: Annotated[bool, typer.Option("--log-json", help="Log lines as JSON.")] = False
+    forget_evidence: Annotated[
+        list[str] | None,
+        typer.Option("--forget-evidence", metavar="TARGET", help="Begin its evidence anew: what it showed is mended."),
+    ] = None
+    announce: Annotated[
+        Path | None, typer.Option("--announce", metavar="FILE", help="Write the address to it once the port listens.")
+    ] = None
+
+
 Command = Callable[..., None]
 
 
@@ -325,6 +363,22 @@ def canary(**given: Any) -> None:
     Example: PAGEFENCE_KEY_A=... PAGEFENCE_KEY_B=... pagefence canary http://router:8000 --yes
     """
     _go("canary", ("canary",), given)
+
+
+@app.command()
+@takes(Where, Watching, Headroom)
+def watch(**given: Any) -> None:
+    """Run probes on a schedule, keep what they find, and tell it to Prometheus and on a small page.
+
+    Examples:
+
+    pagefence watch --config watch.toml
+
+    PAGEFENCE_KEY_A=... PAGEFENCE_KEY_B=... pagefence watch http://router:8000 --prefill http://p0:9000 --decode http://d0:9001
+    """
+    from pagefence.watch.command import conduct_watch
+
+    raise typer.Exit(conduct_watch(given, os.environ, build))
 
 
 @app.command()

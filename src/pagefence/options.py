@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from pagefence.consent import ASK_ABOVE
-from pagefence.fleet import Keys, Target
+from pagefence.fleet import Target
 from pagefence.fleet.embedded import Recipe
 from pagefence.fleet.facts import SPEED
 from pagefence.fleet.fleet_file import FIGURES, SOFTWARE, FleetFile, address, different, read_fleet_file
+from pagefence.fleet.keys import read_keys
 from pagefence.fleet.target import Tls
 from pagefence.lab import faults
 from pagefence.mistakes import Usage
@@ -67,7 +68,7 @@ def build(command: str, probes: tuple[str, ...], given: Mapping[str, Any], envir
         command=command,
         probes=probes,
         target=target,
-        keys=_keys(given.get("keys_file"), environment),
+        keys=read_keys(given.get("keys_file"), environment),
         recipe=recipe,
         timeout_s=_number("timeout", given, file.timeout_s, _TIMEOUT_S),
         seed=given.get("seed"),
@@ -273,30 +274,6 @@ def _known(fault: str | None, guards: str | None) -> None:
     if fault is None:
         return
     faults.find(fault).decisions(guards or "on")
-
-
-def _keys(path: Path | None, environment: Mapping[str, str]) -> Keys:
-    """The two tenants' keys and the administrator's, from a file or the environment; never from the command line or
-    `fleet.toml`, where others can see them."""
-    found: Mapping[str, str] = environment
-    if path is not None:
-        try:
-            lines = path.read_text().splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise Usage(f"cannot read the keys from {path}: {error}") from None
-        pairs = [line.strip().removeprefix("export ").split("=", 1) for line in lines if "=" in line]
-        found = {name.strip(): value.strip().strip("'\"") for name, value in pairs}
-        if not found:
-            raise Usage(f"{path} holds no PAGEFENCE_KEY_A=... line")
-    return Keys(*(_key(f"PAGEFENCE_KEY_{who}", found) for who in ("A", "B", "ADMIN")))
-
-
-def _key(name: str, found: Mapping[str, str]) -> str | None:
-    """A key as it can stand in a header. What is wrong with one is said without quoting it."""
-    key = found.get(name) or None
-    if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
-        raise Usage(f"{name} holds a space, a line end or a character that no HTTP header can carry")
-    return key
 
 
 def _line(command: str, given: Mapping[str, Any]) -> str:

@@ -99,7 +99,7 @@ svg .count.known{fill:var(--count)}
 vertical-align:-.05rem}
 .key.a,.key.reader{background:var(--a)}.key.b{background:var(--b)}.key.c,.key.mixed{background:var(--c)}
 .key.d,.key.answer{background:var(--d)}.key.planter,.key.over{background:var(--red)}
-.key.seen{background:var(--a);border-radius:50%}.key.over{border-radius:50%}
+.key.told{background:var(--a);border-radius:50%}.key.seen{background:var(--a);border-radius:50%}.key.over{border-radius:50%}
 .key.whole{background:var(--paper);border:2px solid var(--a);border-radius:50%}
 .key.dash{background:none;border-top:2px dashed var(--dim);height:0;vertical-align:.2rem;border-radius:0}
 .foot{margin-top:3rem;padding-top:1rem;border-top:1px solid var(--rule);font-size:.85rem;color:var(--dim)}

@@ -12,6 +12,7 @@ from pagefence.verdict.report import Run
 
 _MOST = 1500
 _KINDS = {
+    "told": "as it was logged",
     "seen": "streamed: time to its first token",
     "whole": "not streamed: time to its end, which is later",
     "over": "over the limit, and answered all the same",
@@ -33,7 +34,8 @@ def times_of(run: Run) -> Times:
     """What a probe of times has drawn up; else every answer that tells how many prompt tokens it was made from."""
     plot = next((result.plot for result in run.results if result.plot is not None), None)
     if plot is not None and plot.points:
-        drawn = [(p.uncached_tokens, p.ttft_s, "seen", p.name or p.probe) for p in plot.points]
+        kinds = {outcome.shot.id: _kind(outcome, outcome.answer.stream) for outcome in run.examination.log.outcomes}
+        drawn = [(p.uncached_tokens, p.ttft_s, kinds.get(p.name, "told"), p.name or p.probe) for p in plot.points]
         drawn = [point for point in drawn if point[0] > 0 and point[1] > 0]
         return Times(drawn[:_MOST], plot.physical, plot.practical, plot.limits)
     points = [point for outcome in run.examination.log.outcomes for point in _points(outcome)]
@@ -46,9 +48,12 @@ def _points(outcome: Outcome) -> Iterator[tuple[int, float, str, str]]:
         if not answer.answered or not answer.ttft_s or answer.prompt_tokens is None:
             continue
         uncached = answer.prompt_tokens - (answer.cached_tokens or 0)
-        kind = "over" if not outcome.shot.within else "seen" if answer.stream else "whole"
         if uncached > 0:
-            yield uncached, answer.ttft_s, kind, outcome.shot.id
+            yield uncached, answer.ttft_s, _kind(outcome, answer.stream), outcome.shot.id
+
+
+def _kind(outcome: Outcome, stream: bool) -> str:
+    return "over" if not outcome.shot.within else "seen" if stream else "whole"
 
 
 def time_plot(times: Times) -> Html:
@@ -91,7 +96,8 @@ def _legend(times: Times) -> list[Html]:
     keys = [(f"key {kind}", words) for kind, words in _KINDS.items() if kind in kinds]
     keys += [("key b", "physical floor: no machine is faster")] if times.physical else []
     keys += [("key a", "practical floor: half of what this fleet needed")] if times.practical else []
-    keys += [("key dash", f"longest legal prompt, {times.limits[0]:,}")] if len(times.limits) == 1 else []
+    limits = ", ".join(f"{limit:,}" for limit in times.limits)
+    keys += [("key dash", f"limits of this fleet: {limits}")] if limits else []
     return [el("span", el("i", class_=style), words, class_="legend") for style, words in keys]
 
 

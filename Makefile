@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.installed
 MOONCAKE_LIBRARIES := libibverbs1 libnl-3-200 libnl-route-3-200 libnuma1 libcurl4
 
-.PHONY: help setup verify test test-slow test-engines soak test-mooncake mutation explore lint format bench bench-peers bench-engine docs matrix clean
+.PHONY: help setup verify test test-slow test-engines soak test-mooncake test-browser mutation explore lint format bench bench-peers bench-engine docs matrix clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*##/\t/' | expand -t 14
@@ -40,6 +40,12 @@ test-mooncake: setup ## the second way between prefill and decode; installs Moon
 	@$(BIN)/python -c 'import mooncake.engine' 2> /dev/null || { [ "$$(id -u)" = 0 ] && apt-get install -y -q $(MOONCAKE_LIBRARIES); } \
 	  || { echo "Mooncake links libraries that are missing. As root: apt-get install $(MOONCAKE_LIBRARIES)"; exit 1; }
 	$(BIN)/python -m pytest -m mooncake $(ARGS)
+
+test-browser: setup ## the HTML report in headless Chromium; installs playwright, and Debian's chromium if root (ARTEFACTS=FOLDER)
+	$(BIN)/python -m pip install --disable-pip-version-check -q -e '.[browser]'
+	@command -v chromium chromium-browser google-chrome > /dev/null || { [ "$$(id -u)" = 0 ] && apt-get install -y -q chromium; } \
+	  || { echo "A browser is missing. On Debian, as root: apt-get install chromium"; exit 1; }
+	$(BIN)/python -m pytest -m browser -rs tests/browser $(if $(ARTEFACTS),--artefacts "$(ARTEFACTS)") $(ARGS)
 
 mutation: setup ## break pool/ and protocol/ in 2,000 ways and see that a test notices; goes on where it was stopped
 	@nice -n 19 $(BIN)/python -m tests.mutation $(ARGS)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pagefence.consent import ASK_ABOVE
 from pagefence.fleet import Target
 from pagefence.fleet.embedded import Recipe
 from pagefence.fleet.facts import SPEED
@@ -28,7 +29,7 @@ from pagefence.verdict.power import LEAK_RATE
 _THOROUGH = 8192
 _EMBEDDED_ONLY = ("fault", "guards", "model", "thorough", "keep")
 _FLEET_ONLY = ("declare", "retries", "ca", "client_cert", "client_key")
-_REPORTS = ("json", "junit", "sarif")
+_REPORTS = ("json", "junit", "sarif", "html")
 _NO_FIGURE = ("no number of tokens; write --declare {}=8192", "no whole number above 0; write --declare {}=989e12")
 _STANDARD_OUTPUT = ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 _TIMEOUT_S, _HEADROOM = 120.0, 1.25
@@ -47,14 +48,17 @@ def build(command: str, probes: tuple[str, ...], given: Mapping[str, Any], envir
             raise Usage(f"{what} sends prompts, so it needs the router's URL besides the workers'")
         if target.tls != Tls():
             target.tls.context()
+    planned = target is None and bool(given.get("dry_run"))
     for name in _FLEET_ONLY:
-        if target is None and given.get(name) is not None:
+        if target is None and given.get(name) is not None and not (planned and name == "declare"):
             raise Usage(f"{_flag(name)} is for a fleet that is there already, so it needs a URL or --fleet")
     if given.get("approve") and not given.get("lock"):
         raise Usage("--approve writes what is approved to a file: name it with --lock FILE")
     _apart(given)
     fault, guards = given.get("fault"), given.get("guards")
     _known(fault, guards)
+    if planned and fault:
+        raise Usage("--dry-run starts nothing, and only a fault's own world tells its figures: leave --fault out")
     if fault and given.get("thorough"):
         raise Usage("--thorough sets the context, but the world of a fault is its own")
     recipe = Recipe(model=given.get("model"), fault=fault, guards=guards)
@@ -75,11 +79,15 @@ def build(command: str, probes: tuple[str, ...], given: Mapping[str, Any], envir
         inside=bool(given.get("inside")),
         budget=given.get("budget"),
         dry_run=bool(given.get("dry_run")),
+        ask_above=_ask_above(given, target),
+        declared=_declared(given.get("declare") or ())[0] if planned else None,
         lock=given.get("lock"),
         approve=bool(given.get("approve")),
         json=_place(given.get("json")),
         junit=_place(given.get("junit")),
         sarif=_place(given.get("sarif")),
+        html=_place(given.get("html")),
+        unredacted=bool(given.get("unredacted")),
         salt_field=_salt_field(given.get("salt_field")),
         salt_timing=bool(given.get("timing")),
         yes=bool(given.get("yes")),
@@ -88,6 +96,12 @@ def build(command: str, probes: tuple[str, ...], given: Mapping[str, Any], envir
         calibrate=given.get("calibrate"),
         line=_line(command, given),
     )
+
+
+def _ask_above(given: Mapping[str, Any], target: Target | None) -> int | None:
+    """Prompt tokens from which on somebody must have said yes; an embedded fleet is our own."""
+    asked: int | None = given.get("ask_above")
+    return asked if asked is not None or target is None else ASK_ABOVE
 
 
 def offline(given: Mapping[str, Any]) -> tuple[Options, Source] | None:
@@ -111,6 +125,7 @@ def offline(given: Mapping[str, Any]) -> tuple[Options, Source] | None:
         json=given.get("json"),
         junit=given.get("junit"),
         sarif=given.get("sarif"),
+        html=_place(given.get("html")),
     )
     return options, found
 

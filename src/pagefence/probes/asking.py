@@ -10,19 +10,20 @@ from pagefence.fleet.facts import limits as borders
 from pagefence.mistakes import Usage
 from pagefence.probes.boundary.find import find, hint_of, limits_of
 from pagefence.probes.canary.shots import NAME as CANARY
-from pagefence.probes.examination import JUDGES, Config, Examination
+from pagefence.probes.estimate import Estimate, estimate, measure
+from pagefence.probes.examination import Examination
 from pagefence.probes.latency.policy import Timing
-from pagefence.probes.latency.shots import NAME as LATENCY
 from pagefence.probes.plan import make_plan
+from pagefence.probes.rehearsal import asking_of, cost_of, expected, rehearse, search_budget
 from pagefence.probes.run import Progress, execute, patiently
 from pagefence.probes.salt.sharing import Sharing, field_for
 from pagefence.probes.salt.shots import NAME as SALT
-from pagefence.probes.shot import Maker, Plan
+from pagefence.probes.shot import Maker
 from pagefence.probes.windows import Watcher
 from pagefence.probes.words import words_for
 
 _SHORTEST = 64
-_SEARCH_LEAST, _SEARCH_PROMPTS = 16_000, 3  # for finding unknown limits: so many tokens, or so many longest prompts
+Consent = Callable[[Estimate], None]
 
 
 async def ask(
@@ -31,18 +32,19 @@ async def ask(
     facts: FleetFacts,
     progress: Progress,
     announce: Callable[[str], None],
+    consent: Consent,
 ) -> None:
     """The probes that send prompts: one plan for all."""
     config = examination.config
-    # In `verify` the times of the others' answers are judged; only asked for itself it sends prompts of its own.
-    asking = tuple(name for name in config.probes if name in JUDGES and (name != LATENCY or config.timing.asked))
+    asking = asking_of(config)
     if not asking:
         return
     _calibrated(config.timing, facts)
     sharing = replace(config.sharing, field=field_for(facts, config.sharing.field))
     if config.dry_run:
-        examination.obstacle = _dry_run(config, facts, asking, sharing, fleet.keys.two, announce)
+        rehearse(examination, facts, sharing, fleet.keys.two, announce)
         return
+    consent(expected(config, facts, sharing, fleet.keys.two))
     examination.obstacle = await _obstacle(fleet, facts, asking, sharing)
     if examination.obstacle is not None:
         return
@@ -69,39 +71,10 @@ async def ask(
         sharing,
         config.timing.rounds,
     )
-    announce(_cost_of(plan, config, found, asking))
+    examination.plan = plan
+    consent(estimate(plan))
+    announce(cost_of(plan, config, found, await measure(fleet) if config.paced else None))
     await execute(fleet, plan, examination.log, progress, Watcher(fleet, facts))
-
-
-def _cost_of(plan: Plan, config: Config, limits: Limits, asking: tuple[str, ...]) -> str:
-    shares = ", ".join(f"{name} {plan.prompt_tokens_of(name):,}" for name in asking)
-    return (
-        f"plan: {len(plan.expected)} requests, about {plan.prompt_tokens:,} prompt tokens ({shares}) and "
-        f"{plan.new_tokens:,} new ones (seed {config.seed}); longest legal prompt {limits.longest:,}"
-    )
-
-
-def _dry_run(
-    config: Config,
-    facts: FleetFacts,
-    asking: tuple[str, ...],
-    sharing: Sharing,
-    two: bool,
-    announce: Callable[[str], None],
-) -> str:
-    """Show what would be sent, wave by wave. What it returns keeps the run from being clean."""
-    found = borders(facts)
-    if isinstance(found, str):
-        return f"a dry run sends nothing, and the limits are unknown ({found}), so there is no plan to show"
-    plan = make_plan(
-        found, config.seed, asking, config.fresh, config.budget, two=two, sharing=sharing, rounds=config.timing.rounds
-    )
-    announce(_cost_of(plan, config, found, asking))
-    for wave in plan.waves:
-        lengths = sorted({shot.tokens for shot in wave.shots})
-        only = " (only where it answers over its limits)" if wave.unproven else ""
-        announce(f"  {wave.title}: {len(wave.shots)} of {', '.join(f'{n:,}' for n in lengths)} tokens{only}")
-    return "a dry run sends nothing"
 
 
 async def _by_asking(
@@ -115,7 +88,7 @@ async def _by_asking(
 ) -> Limits | str:
     """The limits of a fleet that tells none, found by asking; or why they stay unknown."""
     hint = hint_of(facts)
-    budget = examination.config.budget or max(_SEARCH_LEAST, _SEARCH_PROMPTS * (hint or 0))
+    budget = search_budget(examination.config, facts)
     announce(
         f"the limits are unknown ({unknown}): asking for them, with at most {budget:,} prompt tokens "
         f"(advertised: {f'{hint:,}' if hint is not None else 'nothing'})"

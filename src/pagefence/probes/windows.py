@@ -18,6 +18,7 @@ class Watcher:
         self.fleet, self.facts = fleet, facts
         self.entry, self.exit = sides(facts)
         self._last: Count | None = None
+        self._tries = _TRIES
 
     async def begin(self) -> None:
         """Call before the first request."""
@@ -25,13 +26,19 @@ class Watcher:
             self._last = await read_counters(self.fleet, self.facts)
 
     async def end(self, wave: Wave, answered: int) -> Window:
-        """Call after the last answer. Waits a little while fewer requests are counted than were answered."""
+        """Call after the last answer. Waits a little while fewer requests are counted than were answered.
+
+        Where that was in vain once, this fleet counts otherwise than it answers, and it is not waited for again.
+        """
         before = self._last or {}
         names = tuple(shot.id for shot in wave.shots)
-        for left in range(_TRIES, 0, -1):
+        for left in range(self._tries, 0, -1):
             after = await read_counters(self.fleet, self.facts)
             window = Window(wave.title, names, before, after, self.entry, self.exit)
-            if left == 1 or all(_finished(window, side) >= answered for side in (self.entry, self.exit)):
+            if all(_finished(window, side) >= answered for side in (self.entry, self.exit)):
+                break
+            if left == 1:
+                self._tries = 1
                 break
             await asyncio.sleep(_PAUSE_S)
         self._last = after

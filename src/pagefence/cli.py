@@ -136,6 +136,34 @@ class Embedded:
     thorough: Annotated[bool, typer.Option("--thorough", help="Embedded fleet: context 8192 instead of 2048.")] = False
 
 
+class Races:
+    """What a race may cost."""
+
+    probes: Annotated[
+        int | None, typer.Option("--probes", min=1, max=100_000, help="Race: requests to send. Default: 2000.")
+    ] = None
+    max_tokens_total: Annotated[
+        int | None,
+        typer.Option(
+            "--max-tokens-total", min=1000, help="Race: prompt and new tokens, all together. Default: 400000."
+        ),
+    ] = None
+    seconds: Annotated[
+        float | None, typer.Option("--seconds", min=1.0, help="Race: no request is sent later. Default: 900.")
+    ] = None
+    at_once: Annotated[
+        int | None, typer.Option("--at-once", min=2, max=400, help="Race: requests in flight. Default: 16.")
+    ] = None
+
+
+class WithRace:
+    """For a command that may race as well."""
+
+    race: Annotated[
+        bool, typer.Option("--race", help="Also race: thousands of short requests beside each other, with hang-ups.")
+    ] = False
+
+
 class Keep:
     """For findings that can be repeated."""
 
@@ -162,7 +190,7 @@ def takes(*groups: type) -> Callable[[Command], Command]:
 
 
 @app.command()
-@takes(Where, Prompts, Headroom, Reports, Embedded, Keep)
+@takes(Where, Prompts, Headroom, Reports, Embedded, Keep, WithRace, Races)
 def verify(**given: Any) -> None:
     """Run all probes against a fleet and give a verdict with its evidence.
 
@@ -201,6 +229,20 @@ def canary(**given: Any) -> None:
     Example: PAGEFENCE_KEY_A=... PAGEFENCE_KEY_B=... pagefence canary http://router:8000 --yes
     """
     _go("canary", ("canary",), given)
+
+
+@app.command()
+@takes(Where, Prompts, Reports, Embedded, Keep, Races)
+def race(**given: Any) -> None:
+    """Thousands of short requests of two tenants beside each other, many of which hang up at random moments.
+
+    Examples:
+
+    pagefence race --fault stream-swap --guards off            see tokens of one request end in another's stream
+
+    PAGEFENCE_KEY_A=... PAGEFENCE_KEY_B=... pagefence race http://router:8000 --probes 5000 --seconds 600 --yes
+    """
+    _go("race", ("race",), given)
 
 
 app.command()(serve)

@@ -16,6 +16,8 @@ from pagefence.fleet.fleet_file import FIGURES, SOFTWARE, FleetFile, address, di
 from pagefence.fleet.target import Tls
 from pagefence.lab import faults
 from pagefence.mistakes import Usage
+from pagefence.probes.race.plan import NAME as RACE
+from pagefence.probes.race.plan import Profile
 from pagefence.session import Options
 from pagefence.verdict.power import LEAK_RATE
 
@@ -23,6 +25,7 @@ _THOROUGH = 8192
 _EMBEDDED_ONLY = ("fault", "guards", "model", "thorough", "keep")
 _FLEET_ONLY = ("declare", "retries", "ca", "client_cert", "client_key")
 _REPORTS = ("json", "junit", "sarif")
+_RACE = {"probes": "probes", "max_tokens_total": "tokens", "seconds": "seconds", "at_once": "at_once"}
 _TIMEOUT_S, _HEADROOM = 120.0, 1.25
 
 
@@ -39,6 +42,8 @@ def build(command: str, probes: tuple[str, ...], given: Mapping[str, Any], envir
             raise Usage(f"{what} sends prompts, so it needs the router's URL besides the workers'")
         if target.tls != Tls():
             target.tls.context()
+    if given.get("race"):
+        probes = (*probes, RACE)
     for name in _FLEET_ONLY:
         if target is None and given.get(name) is not None:
             raise Usage(f"{_flag(name)} is for a fleet that is there already, so it needs a URL or --fleet")
@@ -72,6 +77,7 @@ def build(command: str, probes: tuple[str, ...], given: Mapping[str, Any], envir
         sarif=given.get("sarif"),
         yes=bool(given.get("yes")),
         keep=bool(given.get("keep")),
+        race=_race(given, RACE in probes),
         line=_line(command, given),
     )
 
@@ -165,6 +171,15 @@ def _rate(given: Mapping[str, Any]) -> float:
     return float(rate)
 
 
+def _race(given: Mapping[str, Any], races: bool) -> Profile:
+    """How much a race may cost. Raises Usage for a cap of a race that is not asked for."""
+    said = {field: given[flag] for flag, field in _RACE.items() if given.get(flag) is not None}
+    if said and not races:
+        flag = next(flag for flag in _RACE if given.get(flag) is not None)
+        raise Usage(f"{_flag(flag)} is for a race: give --race with it")
+    return replace(Profile(), **said)
+
+
 def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
@@ -220,8 +235,8 @@ def _line(command: str, given: Mapping[str, Any]) -> str:
     for name in ("prefill", "decode", "declare"):
         words += [word for value in given.get(name) or () for word in (_flag(name), value)]
     words += ["--keys-file", str(given["keys_file"])] if given.get("keys_file") else []
-    for name in ("thorough", "active", "inside"):
+    for name in ("thorough", "active", "inside", "race"):
         words += [_flag(name)] if given.get(name) else []
-    for name in ("headroom", "timeout", "retries", "leak_rate"):
-        words += [_flag(name), f"{given[name]:g}"] if given.get(name) is not None else []
+    for name in ("headroom", "timeout", "retries", "leak_rate", *_RACE):
+        words += [_flag(name), f"{given[name]:.12g}"] if given.get(name) is not None else []
     return shlex.join(words)

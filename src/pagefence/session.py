@@ -23,6 +23,7 @@ from pagefence.fleet.embedded import Recipe, Running, embedded
 from pagefence.mistakes import EXIT_INCONCLUSIVE, CouldNotAsk
 from pagefence.probes import Config, Examination, ProbeResult, examine
 from pagefence.probes.gate import Policy
+from pagefence.probes.race.plan import Profile
 from pagefence.run import terminated_is_interrupted
 from pagefence.ticker import Ticker
 from pagefence.verdict.decide import EXIT_CLEAN, decide
@@ -57,6 +58,7 @@ class Options:
     sarif: str | None = None
     yes: bool = False
     keep: bool = False
+    race: Profile = field(default_factory=Profile)
     line: str = "pagefence verify"
 
     @property
@@ -154,7 +156,7 @@ def _config(options: Options, seed: int) -> Config:
     """What to ask."""
     declared_pd = options.target is None or options.target.disaggregated
     policy = Policy(options.headroom, options.edge_limit, options.inside, options.lock, options.approve, options.active)
-    return Config(options.probes, seed, declared_pd, options.seed is None, policy)
+    return Config(options.probes, seed, declared_pd, options.seed is None, policy, race=options.race)
 
 
 def _console(stderr: bool) -> Console:

@@ -51,7 +51,8 @@ class Answer:
     """What came back for one request.
 
     `status` None means that no answer came; `problem` says why, and also when an answer broke off or was no JSON.
-    `begun` tells that body bytes of a stream had been sent before the error (or the end) came.
+    `begun` tells that body bytes of a stream had been sent before the error (or the end) came, `hung_up` that our own
+    client went away on purpose: what had come by then is `text`, and it is no complete answer.
     """
 
     status: int | None
@@ -67,6 +68,7 @@ class Answer:
     ttft_s: float | None = None
     total_s: float = 0.0
     retry_after_s: float | None = None
+    hung_up: bool = False
 
     @property
     def answered(self) -> bool:

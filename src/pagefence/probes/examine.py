@@ -18,7 +18,12 @@ from pagefence.probes.gate import ActiveResults, Policy, gate, may_approve
 from pagefence.probes.gate.active import ask_active
 from pagefence.probes.gate.lock import LockState, read_lock, write_lock
 from pagefence.probes.plan import make_plan
-from pagefence.probes.run import Log, Progress, execute
+from pagefence.probes.race.drive import RaceLog, race
+from pagefence.probes.race.judge import judge as judge_race
+from pagefence.probes.race.plan import NAME as RACE
+from pagefence.probes.race.plan import Profile
+from pagefence.probes.race.plan import plan as race_plan
+from pagefence.probes.run import Log, Outcome, Progress, execute
 from pagefence.probes.seen import Seen
 
 Judge = Callable[[Seen], ProbeResult]
@@ -28,6 +33,8 @@ Judge = Callable[[Seen], ProbeResult]
 GATE = "gate"
 JUDGES: Mapping[str, Judge] = {BOUNDARY: judge_borders, CANARY: judge_words}
 PROBES = (GATE, *JUDGES)
+# What sends prompts by a plan of its own, only when it is asked for: a race costs more than all the others.
+CROWDS = (RACE,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +44,7 @@ class Config:
     declared_pd: bool = False
     fresh: bool = True
     policy: Policy = field(default_factory=Policy)
+    race: Profile = field(default_factory=Profile)
 
 
 @dataclass(slots=True)
@@ -50,6 +58,12 @@ class Examination:
     obstacle: str | None = None
     active: ActiveResults | None = None
     lock: LockState | None = None
+    race: RaceLog | None = None
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        """Every answer so far, of the crowd too."""
+        return [*self.log.outcomes, *(self.race.outcomes if self.race is not None else ())]
 
     def results(self) -> tuple[ProbeResult, ...]:
         """What each probe says about what came back until now."""
@@ -62,11 +76,19 @@ class Examination:
                 found.append(gate(self.facts, config.declared_pd, config.policy, self.active, self.lock))
             elif self.obstacle is not None:
                 found.append(_not_asked(name, self.obstacle))
+            elif name in CROWDS:
+                found.append(self._race())
             elif self.limits is not None and self.log.asked is not None:
                 found.append(JUDGES[name](Seen(self.log.asked, self.log.outcomes, self.limits, self.facts)))
             else:
                 found.append(ProbeResult(name, finished=False))
         return tuple(found)
+
+    def _race(self) -> ProbeResult:
+        if self.race is None:
+            return ProbeResult(RACE, finished=False)
+        planted = self.log.asked.sentinels if self.log.asked is not None else ()
+        return judge_race(self.race, planted)
 
 
 def _not_asked(name: str, why: str) -> ProbeResult:
@@ -122,7 +144,7 @@ async def _prompts(
 ) -> None:
     """The probes that send prompts: one plan for all."""
     config = examination.config
-    asking = tuple(name for name in config.probes if name in JUDGES)
+    asking = tuple(name for name in config.probes if name in (*JUDGES, *CROWDS))
     if not asking:
         return
     found = borders(facts)
@@ -130,12 +152,22 @@ async def _prompts(
     if examination.obstacle is not None or isinstance(found, str):
         return
     examination.limits = found
-    plan = make_plan(found, config.seed, asking, config.fresh)
-    announce(
-        f"plan: {len(plan.expected)} requests, about {plan.prompt_tokens:,} prompt tokens and "
-        f"{plan.new_tokens:,} new ones (seed {config.seed}); longest legal prompt {found.longest:,}"
-    )
-    await execute(fleet, plan, examination.log, progress)
+    if set(asking) - set(CROWDS):
+        plan = make_plan(found, config.seed, asking, config.fresh)
+        announce(
+            f"plan: {len(plan.expected)} requests, about {plan.prompt_tokens:,} prompt tokens and "
+            f"{plan.new_tokens:,} new ones (seed {config.seed}); longest legal prompt {found.longest:,}"
+        )
+        await execute(fleet, plan, examination.log, progress)
+    if RACE in asking:
+        crowd = race_plan(found, config.seed, config.race)
+        prompts, new = crowd.tokens
+        announce(
+            f"race: {len(crowd.everything):,} requests, up to {config.race.at_once} at once, at most {prompts:,} "
+            f"prompt tokens and {new:,} new ones, {config.race.seconds:g} s (seed {config.seed})"
+        )
+        examination.race = RaceLog(crowd)
+        await race(fleet, examination.race, examination.log, progress)
 
 
 async def _obstacle(fleet: Fleet, facts: FleetFacts, found: Limits | str, asking: tuple[str, ...]) -> str | None:
@@ -146,8 +178,9 @@ async def _obstacle(fleet: Fleet, facts: FleetFacts, found: Limits | str, asking
         return f"the limits are unknown ({found})"
     if found.longest < 64:
         return f"the longest legal prompt is {found.longest} tokens, too short for a probe"
-    if CANARY in asking and not fleet.keys.two:
-        return "the canary needs two tenants: set PAGEFENCE_KEY_A and PAGEFENCE_KEY_B to different keys"
+    two = [name for name in asking if name in (CANARY, RACE)]
+    if two and not fleet.keys.two:
+        return f"the {two[0]} needs two tenants: set PAGEFENCE_KEY_A and PAGEFENCE_KEY_B to different keys"
     for tenant in ("a", "b"):
         answer = await fleet.complete(Request("Hello", 1), tenant, 30.0)
         if not answer.answered:

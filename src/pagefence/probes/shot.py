@@ -22,6 +22,17 @@ class Purpose(StrEnum):
     PLANT = "planting"
     READ_OVER = "reading over the limit"
     READ = "reading"
+    RACE = "racing"
+
+
+@dataclass(frozen=True, slots=True)
+class HangUp:
+    """When the client of a shot goes: after so many events of its stream, at the end of it (`at_end`), or before, after
+    so many times as long as a first token took in the controls (`paces`)."""
+
+    events: int | None = None
+    at_end: bool = False
+    paces: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +40,7 @@ class Shot:
     """One request to send: how long, whose, with which words, in which form.
 
     `spare`: other words for a second try. A small model slips over some words now and then; a fleet that answers from
-    other pages than the prompt's loses any words.
+    other pages than the prompt's loses any words. `hang_up`: its client does not wait for the end.
     """
 
     id: str
@@ -44,6 +55,7 @@ class Shot:
     stream: bool = False
     seed: int = 0
     spare: Sentinel | None = None
+    hang_up: HangUp | None = None
 
     @property
     def with_spare(self) -> Shot | None:

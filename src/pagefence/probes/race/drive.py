@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from statistics import median
 
 from pagefence.fleet import Answer, Fleet, Leave, Request
 from pagefence.probes.prompt import Prompt
@@ -79,7 +80,7 @@ async def race(fleet: Fleet, log: RaceLog, cost: Log, progress: Progress) -> Non
         progress("race: controls, alone", number, len(log.plan.controls))
         log.before.append((await runner.one(shot)).outcome)
     answered = [o.answer for o in log.before if o.answer.answered]
-    log.pace_s = max([a.ttft_s or a.total_s for a in answered], default=_FIRST_PACE_S)
+    log.pace_s = median([a.ttft_s or a.total_s for a in answered] or [_FIRST_PACE_S])
     runner.patience_s = min(fleet.timeout_s, max(_PATIENCE_S, _PATIENCE * log.pace_s))
     log.long = (await runner.one(log.plan.long)).outcome
     if answered:

@@ -1,8 +1,8 @@
 """What is sent in a race, decided before: the same for the same seed, limits and profile.
 
-In blocks, each with its own skew (mostly prefill, mostly decode, mixed) and its own crowd, because races need one leg
-to be busy while the other waits. Every prompt begins with a fresh nonce and has words of its own, but one kind: who hung
-up may ask the very same again soon, as clients do.
+In blocks, each with its own skew (mostly prefill, mostly decode, mixed) and its own crowd, because a race needs one leg
+to be busy while the other waits. Every prompt begins with a fresh nonce and has words of its own, but one kind: who
+hung up may ask the very same again soon, as clients do.
 
 The order, the prompts and who hangs up after how many events come from the seed. When a request meets which other one,
 and how far it is when its client leaves before the first event, is up to the fleet's pace: a race is not replayed, it
@@ -27,6 +27,7 @@ CONTROLS = 8
 _HANG_UPS, _AGAIN, _STREAMS, _SAME_SEED = 0.3, 0.4, 0.7, 0.2
 _AGAIN_AFTER = 2
 _SHORTEST = 56
+_LONG = 0.85  # of the longest legal prompt: lengths are estimated, and this one must be legal
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ def plan(limits: Limits, seed: int, profile: Profile) -> RacePlan:
     """The whole race."""
     made = _Race(limits, seed)
     controls = tuple(made.shot("ab"[i % 2], _SHORTEST, 2 * TELLING, stream=i % 4 < 2) for i in range(CONTROLS))
-    size = max(_SHORTEST, min(limits.longest - 2, profile.tokens // 20))
+    size = max(_SHORTEST, min(round(_LONG * limits.longest), profile.tokens // 20))
     long = made.shot("a", size, limits.room(size, TELLING))
     left = profile.tokens - 2 * sum(s.tokens + s.max_tokens for s in (*controls, long))
     blocks = tuple(_blocks(made, profile, left))

@@ -106,7 +106,7 @@ async def _generate(world: Racing, number: int, body: dict[str, Any], length: in
             while world.leftovers and at > 0:
                 yield world.leftovers.popleft()
             yield token
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0.0005)
         whole = True
     finally:
         world.live.pop(number, None)

@@ -15,7 +15,7 @@ from pagefence.verdict import decide
 from tests.probes.racing import Racing, nonce_of, racing_application
 from tests.probes.toy import KEYS, served
 
-PROFILE = Profile(probes=120, tokens=60_000, seconds=60, at_once=12)
+PROFILE = Profile(probes=96, tokens=60_000, seconds=60, at_once=12)
 
 
 def raced(world: Racing, profile: Profile = PROFILE, timeout_s: float = 10.0, seed: int = 5) -> Examination:
@@ -46,7 +46,7 @@ def test_a_sound_fleet_is_clean_also_when_it_tells_clients_to_wait() -> None:
     (result,) = examination.results()
     verdict = decide([result])
     assert (verdict.name, result.evidence) == ("CLEAN", ())
-    assert result.shown > 40
+    assert result.shown > 30
     assert result.controls == (16, 16)
     assert world.most > 4, "requests ran beside each other"
     assert examination.race is not None
@@ -59,7 +59,7 @@ def test_answers_that_were_left_are_no_answers_that_could_have_shown() -> None:
     crowd = [e.outcome for e in examination.race.crowd]
     left = [o for o in crowd if o.answer.hung_up]
     (result,) = examination.results()
-    assert len(crowd) == 120
+    assert len(crowd) == 96
     assert {bool(o.answer.begun) for o in left} == {True, False}
     assert result.shown == sum(o.answer.answered and o.shot.max_tokens >= 12 for o in crowd)
     assert result.shown + len(left) < len(crowd)
@@ -74,7 +74,7 @@ def test_every_prompt_begins_with_a_nonce_of_its_own_but_what_is_asked_again() -
     assert again
     assert all(n == 1 or (n == 2 and nonce in again) for nonce, n in times.items())
     reached = Counter(nonce_of(body) for body in world.asked if body["prompt"] != "Hello")
-    assert len(set(reached) & set(times)) > 100, "most left after the fleet had heard of them"
+    assert len(set(reached) & set(times)) > 80, "most left after the fleet had heard of them"
 
 
 def test_a_cancelled_stream_that_goes_to_the_next_one_is_a_leak_between_streams() -> None:
@@ -98,7 +98,7 @@ def test_a_hang_up_that_ends_another_request_is_a_violation() -> None:
 
 
 def test_pages_that_hang_ups_lose_are_missed_at_rest() -> None:
-    _, evidence = judged("loses-pages", timeout_s=1.0)
+    _, evidence = judged("loses-pages", timeout_s=0.7)
     assert [e.rule for e in evidence if e.check == "rest"] == ["I6"]
 
 

@@ -1,4 +1,4 @@
-"""Probes ask a fleet and yield evidence: gate, boundary, canary. They judge answers; `verdict` judges the run."""
+"""Probes ask a fleet and yield evidence: gate, boundary, canary, race. They judge answers; `verdict` judges the run."""
 
 from pagefence.probes.evidence import Check, Evidence, Kind, ProbeResult
 from pagefence.probes.examine import PROBES, Config, Examination, examine

@@ -20,6 +20,7 @@ MOST_REPLAYS = 40
 _PATIENCE, _PATIENCE_S = 40.0, 20.0  # times the pace of the controls; a client that waits for nothing waits briefly
 _REST_S = 30.0  # for which a fleet may say that it is busy after the crowd has gone
 _WAITS, _LONGEST_WAIT_S = 8, 10.0
+_GIVE_UP = 8  # at least so many requests in a row without an answer, and the crowd ends
 _SILENT = 3  # replays without an answer, and no more are asked
 _FIRST_PACE_S = 1.0
 
@@ -125,8 +126,9 @@ def _enough(log: RaceLog, seconds: float) -> str | None:
     profile = log.plan.profile
     if seconds > profile.seconds:
         return f"{profile.seconds:g} s were over"
-    last = [e.outcome.answer for e in log.crowd if not e.outcome.answer.hung_up][-2 * profile.at_once :]
-    if len(last) == 2 * profile.at_once and not any(a.answered for a in last):
+    many = max(_GIVE_UP, profile.at_once)
+    last = [e.outcome.answer for e in log.crowd if not e.outcome.answer.hung_up][-many:]
+    if len(last) == many and not any(a.answered for a in last):
         return f"none of the last {len(last)} requests was answered"
     return None
 
@@ -141,11 +143,11 @@ async def _afterwards(runner: _Runner, progress: Progress) -> None:
         progress("race: at rest, what looked odd is asked alone", number, len(asked))
         if silent < _SILENT:
             answer = await runner.again(outcome)
-            silent += answer.status is None
+            silent += not answer.answered
             log.replays[outcome.shot.id] = answer
     for number, shot in enumerate(log.plan.after):
         progress("race: controls, at rest", number, len(log.plan.after))
-        if sum(o.answer.status is None for o in log.after) < _SILENT:
+        if sum(not o.answer.answered for o in log.after) < _SILENT:
             log.after.append((await runner.one(shot)).outcome)
     log.long_after = (await runner.one(log.plan.long_after)).outcome
 

@@ -20,6 +20,7 @@ from starlette.routing import Route
 from pagefence.cli import app
 from pagefence.files import CannotWrite
 from pagefence.options import build
+from pagefence.probes import PROBES
 from pagefence.run import run
 from tests.probes.toy import KEYS, Toy, running, served
 
@@ -43,7 +44,7 @@ def test_verify_of_a_sound_fleet_is_clean_and_writes_its_report(tmp_path: Path, 
     assert "CLEAN" in out
     assert "no leak in" in out
     assert (document["verdict"], document["exit_code"]) == ("CLEAN", 0)
-    assert [p["name"] for p in document["probes"]] == ["gate", "boundary", "canary"]
+    assert [p["name"] for p in document["probes"]] == list(PROBES)
     assert document["cost"]["prompt_tokens"] > 0
     assert KEYS[0] not in report.read_text()
     assert list(tmp_path.iterdir()) == [report]
@@ -140,13 +141,14 @@ def test_an_unknown_engine_gets_one_screen_with_what_to_declare(
         assert run(app, ["gate", url]) == 3
         out = capsys.readouterr().out
         for part in (
-            "/server_info (answered HTTP 404)", "/v1/models (HTTP 200)", "/v1/models is a model list",
-            "context 512 (/v1/models max_model_len)", "not found", f"pagefence gate {url} --declare pool=N", "pool = N",
+            "/server_info, ", ": answered HTTP 404", "/v1/models: HTTP 200", "/v1/models is a model list",
+            "context 512 (/v1/models max_model_len)", "not found",
+            f"pagefence gate {url} --declare pool=N --declare engine=NAME", 'pool = N, engine = "NAME"',
         ):  # fmt: skip
             assert part in out
         assert len(out.splitlines()) <= 50
         assert "no engine that PageFence knows" not in out
-        run(app, ["gate", url, "--declare", "pool=1024"])
+        assert run(app, ["gate", url, "--declare", "engine=mlc-llm", "--declare", "pool=1024"]) == 0
         assert "declared" in capsys.readouterr().out
 
 

@@ -15,7 +15,7 @@ from pagefence.engine.command import serve
 from pagefence.lab.command import lab_app
 from pagefence.lab.explore import explore_command
 from pagefence.models.command import models_app
-from pagefence.options import build
+from pagefence.options import build, offline
 from pagefence.probes import PROBES
 from pagefence.probes.gate.command import advisories
 
@@ -35,7 +35,12 @@ _Report = "report; - for standard output."
 class Where:
     """Which fleet, and how it is reached."""
 
-    url: Annotated[list[str] | None, typer.Argument(metavar="[URL]", help="The router; else an embedded fleet.")] = None
+    url: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[URL]", help="The server, or the router of a fleet. With no address: a small fleet started here."
+        ),
+    ] = None
     router: Annotated[str | None, typer.Option("--router", help="The router; the same as URL.")] = None
     prefill: Annotated[list[str] | None, typer.Option("--prefill", help="A prefill worker. Repeat for each.")] = None
     decode: Annotated[list[str] | None, typer.Option("--decode", help="A decode worker. Repeat for each.")] = None
@@ -46,8 +51,9 @@ class Where:
         list[str] | None,
         typer.Option(
             "--declare",
-            metavar="NAME=N",
-            help="A figure for every node that does not tell it: pool, context, longest or page_size, in tokens.",
+            metavar="NAME=VALUE",
+            help="For every node that does not tell: pool, context, longest or page_size, in tokens; engine or version "
+            "(engine=vllm). Repeat for each.",
         ),
     ] = None
     keys_file: Annotated[
@@ -83,6 +89,35 @@ class Prompts:
         None
     )
     yes: _Yes = False
+    budget: Annotated[
+        int | None,
+        typer.Option(
+            "--budget", min=1, metavar="N", help="Prompt tokens for boundary and canary. Default: 8 x the limit."
+        ),
+    ] = None
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Read the figures, show the plan, send no prompt.")] = False
+
+
+class Salt:
+    """How the two tenants are told apart where that is not by their keys."""
+
+    salt_field: Annotated[
+        str | None,
+        typer.Option(
+            "--salt-field",
+            metavar="NAME",
+            help="Send this field with a value of its own for each tenant. Default: cache_salt where vLLM or SGLang is "
+            "asked directly; none elsewhere.",
+        ),
+    ] = None
+
+
+class Time:
+    """For what can be told by time alone."""
+
+    timing: Annotated[
+        bool, typer.Option("--timing", help="Also compare times to the first token: 400 more requests.")
+    ] = False
 
 
 class Reports:
@@ -134,6 +169,57 @@ class Embedded:
         None
     )
     thorough: Annotated[bool, typer.Option("--thorough", help="Embedded fleet: context 8192 instead of 2048.")] = False
+
+
+class Floor:
+    """What times are held against."""
+
+    calibration: Annotated[
+        Path | None,
+        typer.Option("--calibration", metavar="FILE", help="A floor that --calibrate measured on this fleet."),
+    ] = None
+
+
+class Times:
+    """Where the times of `latency` come from: live prompts, a log, or a Prometheus server."""
+
+    calibrate: Annotated[
+        Path | None,
+        typer.Option("--calibrate", metavar="FILE", help="Run boundary and canary too; CLEAN: write the floor here."),
+    ] = None
+    rounds: Annotated[
+        int | None, typer.Option("--rounds", min=1, max=1000, help="Live: how often each length is asked. Default: 6.")
+    ] = None
+    log: Annotated[
+        Path | None, typer.Option("--log", metavar="FILE", help="JSON lines or CSV, also gzip, instead of prompts.")
+    ] = None
+    prometheus: Annotated[
+        str | None, typer.Option("--prometheus", metavar="URL", help="A Prometheus server, instead of prompts.")
+    ] = None
+    ttft_field: Annotated[
+        str | None, typer.Option("--ttft-field", metavar="NAME", help="Log: time to first token; with --ttft-unit.")
+    ] = None
+    ttft_unit: Annotated[str | None, typer.Option("--ttft-unit", help="Log: s, ms, us or ns.")] = None
+    tokens_field: Annotated[
+        str | None, typer.Option("--tokens-field", metavar="NAME", help="Log: prompt tokens, cached ones included.")
+    ] = None
+    cached_field: Annotated[
+        str | None, typer.Option("--cached-field", metavar="NAME", help="Log: prompt tokens from a cache.")
+    ] = None
+    time_field: Annotated[str | None, typer.Option("--time-field", metavar="NAME", help="Log: when it was.")] = None
+    only: Annotated[
+        str | None, typer.Option("--only", metavar="FIELD=VALUE", help="Log: lines with this value, as of one model.")
+    ] = None
+    window_hours: Annotated[
+        float | None,
+        typer.Option("--window-hours", min=0.01, help="Log: length of a window of the trend. Default: 24."),
+    ] = None
+    no_prefix_cache: Annotated[
+        bool, typer.Option("--no-prefix-cache", help="Log, Prometheus: no prompt of this fleet is ever cached.")
+    ] = False
+    model_name: Annotated[
+        str | None, typer.Option("--model-name", help="Log, Prometheus: of which model, for --calibration.")
+    ] = None
 
 
 class Races:
@@ -190,7 +276,7 @@ def takes(*groups: type) -> Callable[[Command], Command]:
 
 
 @app.command()
-@takes(Where, Prompts, Headroom, Reports, Embedded, Keep, WithRace, Races)
+@takes(Where, Prompts, Salt, Headroom, Floor, Reports, Embedded, Keep, WithRace, Races)
 def verify(**given: Any) -> None:
     """Run all probes against a fleet and give a verdict with its evidence.
 
@@ -232,6 +318,57 @@ def canary(**given: Any) -> None:
 
 
 @app.command()
+@takes(Where, Prompts, Reports, Embedded, Keep)
+def boundary(**given: Any) -> None:
+    """Ask at every limit and just over it; a fleet that does not tell its limits is asked for them first.
+
+    Examples:
+
+    pagefence boundary http://127.0.0.1:8080 --yes
+
+    pagefence boundary https://router.example --dry-run        what would be sent, and what it would cost
+    """
+    _go("boundary", ("boundary",), given)
+
+
+@app.command()
+@takes(Where, Prompts, Salt, Time, Reports, Embedded, Keep)
+def salt(**given: Any) -> None:
+    """Is a prompt found again in the prefix cache by its own tenant, and by no other?
+
+    Examples:
+
+    pagefence salt --fault salt-dropped --guards off           see tenants share prefixes
+
+    PAGEFENCE_KEY_A=... PAGEFENCE_KEY_B=... pagefence salt http://router:8000 --timing --yes
+
+    pagefence salt http://127.0.0.1:8000 --salt-field cache_salt       for an engine that knows no tenants
+    """
+    _go("salt", ("salt",), given)
+
+
+@app.command()
+@takes(Where, Prompts, Floor, Times, Reports, Embedded, Keep)
+def latency(**given: Any) -> None:
+    """Does any answer come before its prompt can have been computed? Live, from a log, or from a Prometheus server.
+
+    Examples:
+
+    pagefence latency --fleet fleet.toml               with active_parameters, devices, peak_flop_per_s under [declared]
+
+    pagefence latency http://router:8000 --calibrate floor.json     measure a certified fleet once
+
+    pagefence latency --log access.jsonl.gz --calibration floor.json --model-name glm --declare engine=vllm ...
+    """
+    found = offline(given)
+    if found is not None:
+        from pagefence.session import conduct_offline
+
+        raise typer.Exit(conduct_offline(*found))
+    probes = ("boundary", "canary", "latency") if given["calibrate"] else ("latency",)
+    _go("latency", probes, given)
+
+
 @takes(Where, Prompts, Reports, Embedded, Keep, Races)
 def race(**given: Any) -> None:
     """Thousands of short requests of two tenants beside each other, many of which hang up at random moments.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -12,10 +13,14 @@ from typing import Any
 
 from pagefence.fleet import Keys, Target
 from pagefence.fleet.embedded import Recipe
+from pagefence.fleet.facts import SPEED
 from pagefence.fleet.fleet_file import FIGURES, SOFTWARE, FleetFile, address, different, read_fleet_file
 from pagefence.fleet.target import Tls
 from pagefence.lab import faults
 from pagefence.mistakes import Usage
+from pagefence.probes.latency.calibration import read as read_calibration
+from pagefence.probes.latency.offline import Source, source
+from pagefence.probes.latency.policy import ROUNDS, Timing
 from pagefence.probes.race.plan import NAME as RACE
 from pagefence.probes.race.plan import Profile
 from pagefence.session import Options
@@ -25,6 +30,8 @@ _THOROUGH = 8192
 _EMBEDDED_ONLY = ("fault", "guards", "model", "thorough", "keep")
 _FLEET_ONLY = ("declare", "retries", "ca", "client_cert", "client_key")
 _REPORTS = ("json", "junit", "sarif")
+_NO_FIGURE = ("no number of tokens; write --declare {}=8192", "no whole number above 0; write --declare {}=989e12")
+_STANDARD_OUTPUT = ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 _RACE = {"probes": "probes", "max_tokens_total": "tokens", "seconds": "seconds", "at_once": "at_once"}
 _TIMEOUT_S, _HEADROOM = 120.0, 1.25
 
@@ -70,15 +77,58 @@ def build(command: str, probes: tuple[str, ...], given: Mapping[str, Any], envir
         edge_limit=given.get("edge_limit") or file.edge_limit,
         active=bool(given.get("active")),
         inside=bool(given.get("inside")),
+        budget=given.get("budget"),
+        dry_run=bool(given.get("dry_run")),
         lock=given.get("lock"),
         approve=bool(given.get("approve")),
+        json=_place(given.get("json")),
+        junit=_place(given.get("junit")),
+        sarif=_place(given.get("sarif")),
+        salt_field=_salt_field(given.get("salt_field")),
+        salt_timing=bool(given.get("timing")),
+        yes=bool(given.get("yes")),
+        keep=bool(given.get("keep")),
+        timing=_timing(command, given),
+        calibrate=given.get("calibrate"),
+        race=_race(given, RACE in probes),
+        line=_line(command, given),
+    )
+
+
+def offline(given: Mapping[str, Any]) -> tuple[Options, Source] | None:
+    """`latency` over a log or a Prometheus server: no fleet is asked. None where one is. Raises Usage."""
+    if not (given.get("log") or given.get("prometheus")):
+        source({**given, "log": None}, {}, {})  # flags that only such a source has
+        return None
+    target = _file(given).target
+    said, software = _declared(given.get("declare") or ())
+    declared = {**target.declared.get("", {}), **said}
+    found = source(given, declared, {**target.software.get("", {}), **software})
+    if found is None:
+        return None
+    _apart(given)
+    options = Options(
+        command="latency",
+        probes=("latency",),
+        target=None,
+        timing=Timing(True),
+        line=_line("latency", given),
         json=given.get("json"),
         junit=given.get("junit"),
         sarif=given.get("sarif"),
-        yes=bool(given.get("yes")),
-        keep=bool(given.get("keep")),
-        race=_race(given, RACE in probes),
-        line=_line(command, given),
+    )
+    return options, found
+
+
+def _timing(command: str, given: Mapping[str, Any]) -> Timing:
+    path, rounds = given.get("calibration"), given.get("rounds")
+    if path is not None and given.get("calibrate") is not None:
+        raise Usage("--calibrate measures a floor and --calibration uses one: give one of them")
+    return Timing(
+        asked=command == "latency",
+        rounds=ROUNDS if rounds is None else rounds,
+        calibration=None if path is None else read_calibration(path),
+        calibrating=given.get("calibrate") is not None,
     )
 
 
@@ -138,20 +188,53 @@ def _declared(pairs: Sequence[str]) -> tuple[dict[str, int], dict[str, str]]:
         if name not in FIGURES:
             known = ", ".join((*FIGURES, *SOFTWARE))
             raise Usage(f"--declare {pair[:60]!r} names none of {known}; write --declare pool=8192")
+        value = _whole(value) if name in SPEED else value
         if not (value.isascii() and value.isdigit() and 0 < int(value[:17]) <= 2**53) or len(value) > 16:
-            raise Usage(f"--declare {pair[:60]!r} holds no number of tokens; write --declare {name}=8192")
+            raise Usage(f"--declare {pair[:60]!r} holds {_NO_FIGURE[name in SPEED].format(name)}")
         if said.setdefault(name, int(value)) != int(value):
             raise Usage(f"--declare says two things about {name}")
     return said, software
 
 
+def _salt_field(name: str | None) -> str | None:
+    if name is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,60}", name):
+        raise Usage(f"--salt-field {name[:60]!r} is no name of a field; write --salt-field cache_salt, or none")
+    return name
+
+
+def _whole(value: str) -> str:
+    """989e12 as digits, for figures that have many; anything else as it is."""
+    found = re.fullmatch(r"(\d{1,6})(?:\.(\d{1,6}))?[eE]\+?(\d{1,2})", value)
+    if found is None or len(found[2] or "") > int(found[3]):
+        return value
+    return found[1] + (found[2] or "").ljust(int(found[3]), "0")
+
+
 def _apart(given: Mapping[str, Any]) -> None:
     """Each report goes to a place of its own. Raises Usage."""
-    places = [str(given[name]) for name in _REPORTS if given.get(name)]
-    twice = next((place for place in places if places.count(place) > 1), None)
-    if twice is not None:
-        what = "standard output" if twice == "-" else twice
-        raise Usage(f"two reports cannot both go to {what}; give each a file of its own")
+    seen: dict[str, str] = {}
+    for name in ("fleet", "keys_file", "lock", "log", "calibration", "calibrate", *_REPORTS):
+        if not given.get(name):
+            continue
+        place = _place(given[name]) if name in _REPORTS else str(given[name])
+        if place == "-" and name in _REPORTS:
+            file = place
+        elif Path(str(place)).exists() and not Path(str(place)).is_file():
+            continue  # a device or a pipe may take several, and what is wrong with a folder is said elsewhere
+        else:
+            file = os.path.realpath(str(place))
+        other = seen.setdefault(file, name)
+        if other == name:
+            continue
+        what = "standard output" if file == "-" else place
+        if other in _REPORTS:
+            raise Usage(f"two reports cannot both go to {what}; give each a file of its own")
+        raise Usage(f"{_flag(name)} would write over {what}, which is the file of {_flag(other)}")
+
+
+def _place(given: object) -> str | None:
+    """Where a report goes. Standard output has more names than one."""
+    return "-" if given in _STANDARD_OUTPUT else None if given is None else str(given)
 
 
 def _number(name: str, given: Mapping[str, Any], written: float | None, default: float) -> float:
@@ -230,12 +313,26 @@ def _line(command: str, given: Mapping[str, Any]) -> str:
         "ca",
         "client_cert",
         "client_key",
+        "salt_field",
+        "calibration",
+        "calibrate",
+        "rounds",
+        "log",
+        "prometheus",
+        "ttft_field",
+        "ttft_unit",
+        "tokens_field",
+        "cached_field",
+        "time_field",
+        "only",
+        "window_hours",
+        "model_name",
     ):
         words += [_flag(name), str(given[name])] if given.get(name) else []
     for name in ("prefill", "decode", "declare"):
         words += [word for value in given.get(name) or () for word in (_flag(name), value)]
     words += ["--keys-file", str(given["keys_file"])] if given.get("keys_file") else []
-    for name in ("thorough", "active", "inside", "race"):
+    for name in ("thorough", "active", "inside", "timing", "no_prefix_cache", "race"):
         words += [_flag(name)] if given.get(name) else []
     for name in ("headroom", "timeout", "retries", "leak_rate", *_RACE):
         words += [_flag(name), f"{given[name]:.12g}"] if given.get(name) is not None else []

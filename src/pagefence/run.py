@@ -54,5 +54,7 @@ def terminated_is_interrupted() -> Iterator[None]:
 
 
 def _say(message: str, code: int) -> int:
-    print(f"pagefence: {message}", file=sys.stderr)
+    # A message may quote a file, a flag or a fleet, none of which is to steer the terminal.
+    plain = "".join(c if c == "\n" or c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in message)
+    print(f"pagefence: {plain}", file=sys.stderr)
     return code

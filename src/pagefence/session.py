@@ -1,9 +1,10 @@
-"""One run of `verify`, `gate` or `canary`, from its options to its exit code: start or find the fleet, ask, report."""
+"""One run of `verify` or of one probe, from its options to its exit code: start or find the fleet, ask, report."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import os
 import secrets
 import shlex
@@ -13,6 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 from rich.console import Console
 from rich.prompt import Confirm
@@ -23,10 +25,15 @@ from pagefence.fleet.embedded import Recipe, Running, embedded
 from pagefence.mistakes import EXIT_INCONCLUSIVE, CouldNotAsk
 from pagefence.probes import Config, Examination, ProbeResult, examine
 from pagefence.probes.gate import Policy
+from pagefence.probes.latency import calibration
+from pagefence.probes.latency.judge import certified
+from pagefence.probes.latency.offline import Source
+from pagefence.probes.latency.policy import Timing
 from pagefence.probes.race.plan import Profile
+from pagefence.probes.salt.sharing import Sharing
 from pagefence.run import terminated_is_interrupted
 from pagefence.ticker import Ticker
-from pagefence.verdict.decide import EXIT_CLEAN, decide
+from pagefence.verdict.decide import CLEAN, EXIT_CLEAN, decide
 from pagefence.verdict.junit import as_junit
 from pagefence.verdict.power import LEAK_RATE
 from pagefence.verdict.repeat import save
@@ -51,13 +58,19 @@ class Options:
     edge_limit: int | None = None
     active: bool = False
     inside: bool = False
+    budget: int | None = None
+    dry_run: bool = False
     lock: Path | None = None
     approve: bool = False
     json: str | None = None
     junit: str | None = None
     sarif: str | None = None
+    salt_field: str | None = None
+    salt_timing: bool = False
     yes: bool = False
     keep: bool = False
+    timing: Timing = field(default_factory=Timing)
+    calibrate: Path | None = None
     race: Profile = field(default_factory=Profile)
     line: str = "pagefence verify"
 
@@ -77,6 +90,8 @@ def conduct(options: Options) -> int:
     for place in options.reports:
         if place != "-":
             check_writable(Path(place))
+    if options.calibrate is not None:
+        check_writable(options.calibrate)
     human = _console(stderr="-" in options.reports)
     seed = options.seed if options.seed is not None else secrets.randbelow(2**31)
     examination = Examination(_config(options, seed))
@@ -108,8 +123,9 @@ def conduct(options: Options) -> int:
             again=f"{options.line} --seed {seed}" if options.command != "gate" else None,
             repeats=_saved(examination, results, beside),
         )
-        show(run, human)
+        _shown(run, human)
         written = [_written(place, made(run)) for place, made in options.reports.items()]
+        written.append(_calibrated(options.calibrate, examination, verdict.name, human))
         if not all(written) and verdict.exit_code == EXIT_CLEAN:
             return EXIT_INCONCLUSIVE
         if options.keep and running is not None and not interrupted:
@@ -117,10 +133,59 @@ def conduct(options: Options) -> int:
     return verdict.exit_code
 
 
+def conduct_offline(options: Options, source: Source) -> int:
+    """Judge times that somebody else took and return the exit code. Raises CannotWrite, Usage and CouldNotAsk."""
+    for place in options.reports:
+        if place != "-":
+            check_writable(Path(place))
+    started, results, interrupted = time.monotonic(), tuple[ProbeResult, ...](), False
+    with terminated_is_interrupted():
+        try:
+            with Ticker(_console(stderr=True)) as ticker:
+                results = (source.read(ticker),)
+        except KeyboardInterrupt:
+            interrupted = True
+    verdict = decide(results, interrupted)
+    run = Run(
+        command=options.command,
+        examination=Examination(Config(options.probes, timing=options.timing)),
+        verdict=verdict,
+        results=results,
+        seconds=time.monotonic() - started,
+        keys=options.keys,
+        interrupted=interrupted,
+        line=options.line,
+    )
+    show(run, _console(stderr="-" in options.reports))
+    written = [_written(place, made(run)) for place, made in options.reports.items()]
+    return verdict.exit_code if all(written) or verdict.exit_code != EXIT_CLEAN else EXIT_INCONCLUSIVE
+
+
+def _calibrated(path: Path | None, examination: Examination, verdict: str, human: Console) -> bool:
+    """Write what a clean run measured, if that was asked for. False when a clean run gives no calibration."""
+    seen = examination.seen()
+    if path is None or seen is None:
+        return path is None
+    if verdict != CLEAN:
+        human.print(f"no calibration was written: the run is {verdict}, so nothing certifies it", soft_wrap=True)
+        return True
+    found = certified(seen)
+    if isinstance(found, str):
+        print(f"pagefence: no calibration was written: {found}", file=sys.stderr)
+        return False
+    try:
+        calibration.write(path, found)
+    except CannotWrite as error:
+        print(f"pagefence: {error}", file=sys.stderr)
+        return False
+    human.print(f"calibration: {path} ({found.model} on {found.engine} {found.version})", soft_wrap=True)
+    return True
+
+
 async def _examine(target: Target, keys: Keys, options: Options, examination: Examination, ticker: Ticker) -> None:
     def announce(line: str) -> None:
         ticker.say(line)
-        if options.target is not None and not options.yes and sys.stdin.isatty():
+        if options.target is not None and not options.yes and not options.dry_run and sys.stdin.isatty():
             with ticker.paused():
                 if not Confirm.ask(f"Send this to {target.router}?", default=True, console=_console(stderr=True)):
                     raise Declined("nothing was asked; --yes skips the question")
@@ -138,16 +203,48 @@ def _saved(examination: Examination, results: tuple[ProbeResult, ...], beside: P
         return {}
 
 
+def _shown(run: Run, console: Console) -> None:
+    """Print the report for a person. Nobody who reads it to the end must cost neither the verdict nor a file."""
+    try:
+        show(run, console)
+        console.file.flush()
+    except (OSError, SystemExit) as error:  # rich ends a program whose reader is gone, with the code of a violation
+        _give_up(console.file)
+        if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
+            _complain(f"cannot print the report: {error.strerror or error}")
+
+
+def _give_up(stream: IO[str]) -> None:
+    """What is still held back for a stream that takes nothing more must not fail at the end of the program."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
+def _complain(line: str) -> None:
+    with contextlib.suppress(OSError):
+        print(f"pagefence: {line}", file=sys.stderr)
+
+
 def _written(place: str, report: bytes) -> bool:
     """Write a report. A disk that filled up meanwhile must not turn a violation into a usage error."""
     if place == "-":
-        sys.stdout.buffer.write(report)
-        sys.stdout.flush()
+        if sys.stdout is None:  # as the shell's >&- leaves it
+            _complain("cannot write the report: standard output is closed")
+            return False
+        try:
+            sys.stdout.buffer.write(report)
+            sys.stdout.flush()
+        except OSError as error:
+            _give_up(sys.stdout)
+            _complain(f"cannot write the report to standard output: {error.strerror or error}")
+            return False
         return True
     try:
         write_atomically(Path(place), report)
     except CannotWrite as error:
-        print(f"pagefence: {error}", file=sys.stderr)
+        _complain(str(error))
         return False
     return True
 
@@ -156,11 +253,26 @@ def _config(options: Options, seed: int) -> Config:
     """What to ask."""
     declared_pd = options.target is None or options.target.disaggregated
     policy = Policy(options.headroom, options.edge_limit, options.inside, options.lock, options.approve, options.active)
-    return Config(options.probes, seed, declared_pd, options.seed is None, policy, race=options.race)
+    fresh = options.seed is None or options.target is None  # what has just been started has seen nothing
+    sharing = Sharing(options.salt_field, options.salt_timing)
+    return Config(
+        options.probes,
+        seed,
+        declared_pd,
+        fresh,
+        policy,
+        options.budget,
+        options.dry_run,
+        sharing,
+        options.timing,
+        options.race,
+    )
 
 
 def _console(stderr: bool) -> Console:
-    stream = sys.stderr if stderr else sys.stdout
+    stream: IO[str] | None = sys.stderr if stderr else sys.stdout
+    if stream is None:
+        return Console(file=io.StringIO(), width=120, highlight=False)
     width = None if stream.isatty() or "COLUMNS" in os.environ else 120
     return Console(stderr=stderr, width=width, highlight=False)
 

@@ -78,6 +78,7 @@ def test_a_guard_contains_it_before_any_byte(guarded: tuple[str, Fleet]) -> None
     fleet.at_rest(60)
 
 
+@pytest.mark.slow
 def test_a_page_that_names_another_owner_is_refused_and_kept_out_of_use(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:

@@ -41,23 +41,6 @@ def segments() -> set[Path]:
     return set(Path("/dev/shm").iterdir())
 
 
-def test_ctrl_c_leaves_nothing_behind(tmp_path: Path, temporary: Path) -> None:
-    shared = segments()
-    with serving(tmp_path, "--kv-pool-tokens", "2560", environ={"TMPDIR": str(temporary)}) as fleet:
-        assert run_dirs(temporary), "the test is void: the fleet's folder is somewhere else"
-        family = descendants(fleet.process.pid)
-        assert len(family) >= 3, "the workers are not children of the router"
-        port = int(fleet.router.rsplit(":", 1)[1])
-        fleet.process.send_signal(signal.SIGINT)
-        assert fleet.process.wait(15) == 130
-        assert gone(family)
-    with socket.socket() as again:
-        again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        again.bind(("127.0.0.1", port))
-    assert not run_dirs(temporary)
-    assert segments() <= shared
-
-
 @pytest.mark.parametrize("insists", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_after_sigterm_a_stream_is_answered_to_its_end_unless_the_operator_insists(
     tmp_path: Path, insists: bool
@@ -110,18 +93,32 @@ def test_ctrl_c_while_it_starts_leaves_nothing_behind(delay: float, temporary: P
     assert not run_dirs(temporary)
 
 
-def test_kill_9_of_the_router_takes_the_workers_along_and_the_next_start_sweeps_its_folder(
+def test_kill_9_takes_the_workers_along_the_next_start_sweeps_and_ctrl_c_leaves_nothing_behind(
     tmp_path: Path, temporary: Path
 ) -> None:
+    """One life after the other: a start is what costs."""
     own = {"TMPDIR": str(temporary)}
+    shared = segments()
     with serving(tmp_path, "--kv-pool-tokens", "2560", environ=own) as fleet:
         family = descendants(fleet.process.pid)
+        assert len(family) >= 3, "the workers are not children of the router"
         fleet.process.kill()
         assert gone(family), "a worker outlived the router"
     stale = run_dirs(temporary)
     assert stale, "the test is void: kill -9 should have left the folder"
-    with serving(tmp_path, "--kv-pool-tokens", "2560", environ=own):
+    with serving(tmp_path, "--kv-pool-tokens", "2560", environ=own) as fleet:
+        assert run_dirs(temporary), "the test is void: the fleet's folder is somewhere else"
         assert not stale & run_dirs(temporary)
+        family = descendants(fleet.process.pid)
+        port = int(fleet.router.rsplit(":", 1)[1])
+        fleet.process.send_signal(signal.SIGINT)
+        assert fleet.process.wait(15) == 130
+        assert gone(family)
+    with socket.socket() as again:
+        again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        again.bind(("127.0.0.1", port))
+    assert not run_dirs(temporary)
+    assert segments() <= shared
 
 
 def test_a_port_in_use_is_one_clear_line(fleet: Fleet) -> None:
@@ -175,6 +172,7 @@ def test_no_memory_for_one_page_is_one_clear_line() -> None:
     assert "bytes" in ended.stderr
 
 
+@pytest.mark.slow  # `make test` sees it from outside: tests/e2e/test_verify.py
 def test_a_pool_below_the_context_never_becomes_ready_and_says_why(tmp_path: Path) -> None:
     flags = ("--context", "2048", "--prefill-pool-tokens", "1024", "--decode-pool-tokens", "2560")
     with serving(tmp_path, *flags, wait_ready=False) as fleet:

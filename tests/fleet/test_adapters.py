@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pagefence.fleet import FleetFacts, NodeFacts
+from pagefence.fleet import Fleet, FleetFacts, Keys, NodeFacts, Target
+from pagefence.fleet.describe import describe
 from pagefence.fleet.engines import ADAPTERS, Adapter, Asked
 from pagefence.fleet.facts import DECODE, PREFILL, SINGLE
 from pagefence.probes.gate import gate
@@ -33,6 +35,17 @@ def exit_code(facts: FleetFacts) -> int:
 def only(facts: FleetFacts) -> NodeFacts:
     (found,) = facts.nodes
     return found
+
+
+def test_a_declared_engine_is_held_against_its_advisories_however_it_is_written(stage: Stage) -> None:
+    url = stage.put({"/v1/models": Document(200, b'{"data": [{"id": "m", "max_model_len": 2048}]}')})
+    target = Target(url, declared={"": {"pool": 4096}}, software={"": {"engine": "vLLM", "version": "0.29.0"}})
+
+    async def ask() -> FleetFacts:
+        async with Fleet(target, Keys(), 10.0) as fleet:
+            return await describe(fleet)
+
+    assert exit_code(asyncio.run(ask())) == 1
 
 
 # What was captured is read as it is.
@@ -300,6 +313,18 @@ def test_a_sound_node_is_recognised_and_passes(stage: Stage, contract: Contract)
     assert exit_code(facts) == contract.exit_code
 
 
+@pytest.mark.parametrize(
+    ("card", "promised"),
+    [({}, 2048), ({"max_model_len": "None"}, None), ({"max_model_len": 0}, None), ({"max_model_len": 9000}, 9000)],
+)
+def test_a_router_that_promises_nothing_hands_on_what_its_workers_promise(
+    stage: Stage, card: dict[str, object], promised: int | None
+) -> None:
+    router = {"/v1/models": Document(200, json.dumps({"data": [{"id": "smol", **card}]}).encode())}
+    legs = [(role, node(f"sglang-0.5.23/pd-{role}")) for role in (PREFILL, DECODE)]
+    assert stage.facts(("router", router), *legs).advertised.value == promised
+
+
 @by_field
 @pytest.mark.parametrize("value", [MISSING, 0, "None", None], ids=["missing", "0", "None", "null"])
 def test_a_figure_that_is_none_never_passes(stage: Stage, contract: Contract, where: Field, value: object) -> None:
@@ -335,6 +360,35 @@ def test_a_document_that_is_cut_off_never_passes(stage: Stage, contract: Contrac
 )
 def test_a_page_that_is_no_figure_never_passes(stage: Stage, contract: Contract, path: str, page: Document) -> None:
     refused(stage, contract, {**contract.passing(), path: page})
+
+
+@pytest.mark.parametrize(
+    ("page", "open_api"),
+    [
+        (Document(200, b'{"data": []}'), True),
+        (Document(401, b"{}"), False),
+        (Document(404, b"{}"), False),
+        (Document(503, b"{}"), None),
+        (Document(429, b"{}"), None),
+        (Document(307, location="/v1/models/"), None),
+        (HANG, None),
+    ],
+    ids=lambda value: str(value.status) if isinstance(value, Document) else str(value),
+)
+def test_a_worker_is_closed_to_clients_only_when_it_says_so(
+    stage: Stage, page: Document, open_api: bool | None
+) -> None:
+    documents = {**node("sglang-0.5.23/pd-prefill"), "/v1/models": page}
+    facts = stage.facts(("prefill", documents), timeout_s=0.4 if page is HANG else 10.0)
+    assert only(facts).open_api is open_api
+
+
+def test_a_document_that_is_too_large_is_not_read_by_its_beginning(stage: Stage) -> None:
+    documents = node("vllm-0.32.0")
+    metrics = documents["/metrics"]
+    long = replace(metrics, body=metrics.body + b"# more\n" * (1 << 20))
+    facts = stage.facts(("router", {**documents, "/metrics": long}))
+    assert only(facts).pool.problem == "answered more than 4 MiB"
 
 
 @by_path

@@ -100,7 +100,9 @@ def test_nobody_at_the_address_is_inconclusive() -> None:
             return await describe(fleet)
 
     facts = asyncio.run(ask())
-    assert "could not be reached" in facts.problems[0]
+    assert "could not be reached (connection refused: nothing listens there)" in facts.problems[0]
+    (finding,) = gate(facts).evidence  # what follows from it is no finding of its own
+    assert finding.check == "facts"
     assert decide([gate(facts)]).exit_code == 3
 
 

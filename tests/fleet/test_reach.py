@@ -180,6 +180,19 @@ def test_figures_are_read_with_the_administrators_key() -> None:
     assert set(seen) == {"Bearer admin-key"}
 
 
+@pytest.mark.parametrize(("status", "open_api"), [(200, True), (401, False), (503, None)])
+def test_whether_an_api_is_open_is_asked_without_a_key(status: int, open_api: bool | None) -> None:
+    async def models(request: Request) -> Response:
+        return JSONResponse({"data": []}, 200 if "authorization" in request.headers else status)
+
+    async def info(request: Request) -> Response:
+        return JSONResponse(SOUND)
+
+    with served(Starlette(routes=[Route("/server_info", info), Route("/v1/models", models)])) as url:
+        facts = ask(Target(None, workers=(url,)))
+    assert facts.nodes[0].open_api is open_api
+
+
 def test_a_worker_of_its_own_is_read_behind_its_router_and_contradicts_its_declaration() -> None:
     def respond(request: Request) -> Response:
         return JSONResponse(SOUND | {"disaggregation_mode": "null"})

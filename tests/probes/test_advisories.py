@@ -39,6 +39,26 @@ def test_the_release_that_brought_the_fix_is_not_affected_and_the_one_before_is(
     assert entry.affects(before) is True
 
 
+@pytest.mark.parametrize(
+    ("version", "affected"),
+    [
+        ("0.5.22", True),
+        ("0.5.22.post1", None),
+        ("0.5.23rc0", None),
+        ("0.5.23.dev14+g1d8", None),
+        ("0.6.0.dev2", None),
+        ("0.5.23", False),
+        ("0.5.23.post1", False),
+        ("0.5.24.dev3", False),
+    ],
+)
+def test_what_comes_after_the_last_affected_release_may_lack_a_fix_that_nobody_names(
+    version: str, affected: bool | None
+) -> None:
+    entry = next(entry for entry in bundled().of("sglang") if entry.affected == "<=0.5.22" and entry.fixed is None)
+    assert entry.affects(version) is affected
+
+
 @given(st.text(max_size=20))
 def test_any_text_can_be_a_version(version: str) -> None:
     for entry in bundled().entries:

@@ -10,6 +10,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
+from pagefence.engine.api.body import NEVER_SET
 from pagefence.fleet import Fleet, Keys, Target
 from pagefence.probes import Config, Examination, Kind, ProbeResult, examine
 from pagefence.probes.gate import Policy
@@ -86,6 +87,11 @@ def test_nothing_is_sent_unless_it_was_to_be_asked() -> None:
     router = Strict(Toy(), limit=300)
     assert broken(gated(router, Policy(edge_limit=300))) == {("enforced", Kind.INCONCLUSIVE)}
     assert router.bodies == []
+
+
+def test_every_field_that_our_own_api_never_takes_from_a_client_is_asked_of_others() -> None:
+    # `request_id` is another name of `rid`, which some engines give out to clients themselves.
+    assert set(FIELDS) == set(forbidden_values()) == NEVER_SET - {"request_id"}
 
 
 def test_a_router_that_ignores_a_field_fails() -> None:

@@ -240,6 +240,11 @@ def test_topology_is_judged_only_when_it_was_to_be_asked() -> None:
 # exposed, truncation, checksum, figures, advisory, roles
 
 
+def test_a_worker_without_a_role_is_told_that_it_may_do_both() -> None:
+    found = look(pair(replace(sglang(PREFILL), role=UNKNOWN), replace(sglang(DECODE), role=UNKNOWN))).evidence
+    assert ["[[worker]]" in str(e.remedy) for e in found if "does not say" in e.what] == [True, True]
+
+
 def test_inside_the_trusted_network_nothing_is_said_against_a_worker_that_answers() -> None:
     result = look(FAILING["exposed"], Policy(inside=True))
     assert broken(result) == set()
@@ -267,6 +272,12 @@ def test_engines_without_the_switch_are_not_asked_for_truncation() -> None:
 )
 def test_checksums_that_cannot_agree_are_none(decode: NodeFacts, kind: Kind) -> None:
     assert broken(look(pair(decode=decode))) == {("checksum", kind)}
+
+
+@pytest.mark.parametrize("said", ["None", ""])
+def test_a_data_type_that_is_none_on_both_sides_is_not_the_same(said: str) -> None:
+    legs = (sglang(role, settings={"kv_cache_dtype": said}) for role in (PREFILL, DECODE))
+    assert broken(look(pair(*legs))) == {("checksum", Kind.INCONCLUSIVE)}
 
 
 @pytest.mark.parametrize("source", ["/server_info max_total_tokens", "/get_server_info pool", "/v1/models n_ctx_train"])

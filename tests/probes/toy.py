@@ -47,10 +47,54 @@ class Toy:
     calls: list[int] = field(default_factory=list)
     url: str = ""
     slips: frozenset[str] = frozenset()  # words over which this model slips
+    bare: bool = False  # any OpenAI-compatible server: a model list and completions, no figures
+    promises: int | None = 0  # max_model_len of the model list; 0 for the context, None for none
+    retry_after: str | None = None  # of its 429s
+    down: bool = False  # nobody listens any more
+    after: int = 0  # answers before the bug begins, where it is one that begins
+    caches: bool = True
+    tells_cached: bool = True
+    counts: bool = True  # whether the workers have /metrics
+    neighbours: int = 0  # requests of others for each of ours, in the counters only
+    usage: dict[str, int] = field(default_factory=dict)  # what every answer reports instead of the truth
+    pace_s: float = 0.0  # what computing one prompt token takes
 
     def __post_init__(self) -> None:
         self.free = list(range(self.decode_pool // PAGE))
         self.memory = [[""] * PAGE for _ in self.free]
+        self.kept: dict[int, str] = {}
+        self.hung = False
+        self.cache: set[tuple[str, ...]] = set()
+        self.counters = dict.fromkeys(("prompts", "computed_tokens", "cached_tokens", "handoffs", "prompt_tokens"), 0)
+
+    def look_up(self, key: str, tokens: list[str]) -> int:
+        """Tokens of the full pages that this key has had before; all of them are cached from now on."""
+        if not self.caches:
+            return 0
+        whose = "" if self.bug == "unsalted" else key
+        found, on = 0, True
+        for end in range(PAGE, len(tokens) + 1, PAGE):
+            start = end - PAGE if self.bug == "unchained" else 0
+            page = (whose, *tokens[start:end])
+            on = (on or self.bug == "unchained") and page in self.cache
+            found += PAGE if on else 0
+            self.cache.add(page)
+        return found
+
+    def count(self, length: int, cached: int) -> None:
+        """What prefill and decode count for one prompt."""
+        stub = self.bug == "stub" and length > self.longest
+        for _ in range(1 + self.neighbours):
+            self.counters["prompts"] += 1
+            self.counters["handoffs"] += 1
+            self.counters["computed_tokens"] += 1 if stub else length - cached
+            self.counters["cached_tokens"] += cached
+            self.counters["prompt_tokens"] += length
+
+    def metrics(self, role: str) -> str:
+        names = ("handoffs", "prompt_tokens") if role == "decode" else ("prompts", "computed_tokens", "cached_tokens")
+        lines = [f'pagefence_{name}_total{{role="{role}"}} {self.counters[name]}' for name in names]
+        return "\n".join([f'pagefence_worker_info{{role="{role}"}} 1.0', *lines]) + "\n"
 
     @property
     def longest(self) -> int:
@@ -69,9 +113,15 @@ class Toy:
         """The text and the prompt tokens that the answer reports."""
         tokens = tokens_of(prompt)
         length = len(tokens)
-        if self.bug == "truncates" and length > 100:
-            tokens = tokens[-100:]
+        if self.bug in ("truncates", "drops-old") and length > 100:
+            tokens = tokens[:100] if self.bug == "truncates" else tokens[-100:]
             return copy(tokens, new), len(tokens)
+        if self.bug == "nonsense":
+            return " ".join(f"{length % 7}{word}" for word in ["colourless", "green", "ideas", "sleep"]), length
+        if self.bug == "canned":
+            return "Thank you for your question. I am happy to help you with that today.", length
+        if self.bug == "answer-cache":
+            return self.kept.setdefault(length, copy(tokens, new)), length
         if self.slips & set(tokens):
             return "lorem ipsum dolor sit amet consectetur adipiscing elit sed do eiusmod tempor", length
         if self.bug == "forgets" or (self.bug == "forgets-long" and length > 200):
@@ -93,7 +143,7 @@ def copy(seen: list[str], new: int) -> str:
     return " ".join(words)
 
 
-def application(toy: Toy) -> Starlette:
+def application(toy: Toy) -> Starlette:  # noqa: PLR0915 (one bug a line, side by side)
     def node(role: str) -> Any:
         pool = toy.prefill_pool if role == "prefill" else toy.decode_pool
 
@@ -109,6 +159,12 @@ def application(toy: Toy) -> Starlette:
                 "kv_bytes_per_token": 100,
             }
             return JSONResponse(body | toy.info)
+
+        return endpoint
+
+    def metrics(role: str) -> Any:
+        async def endpoint(request: Request) -> Response:
+            return Response(toy.metrics(role), 200 if toy.counts else 404)
 
         return endpoint
 
@@ -129,7 +185,10 @@ def application(toy: Toy) -> Starlette:
         )
 
     async def models(request: Request) -> Response:
-        return JSONResponse({"object": "list", "data": [{"id": "toy", "max_model_len": toy.context}]})
+        card: dict[str, object] = {"id": "toy"}
+        if toy.promises is not None:
+            card["max_model_len"] = toy.promises or toy.context
+        return JSONResponse({"object": "list", "data": [card]})
 
     async def readyz(request: Request) -> Response:
         return JSONResponse({"ready": toy.ready, "reasons": []}, 200 if toy.ready else 503)
@@ -152,8 +211,22 @@ def application(toy: Toy) -> Starlette:
         if not toy.ready:
             return error(503, "not ready", code="not_ready")
         over = length > toy.longest or length + new > toy.context
-        if over and toy.bug == "hangs":
+        began = len(toy.calls) > toy.after
+        if toy.bug == "limited" and began:
+            headers = {} if toy.retry_after is None else {"retry-after": toy.retry_after}
+            return JSONResponse({"error": {"message": "slow down", "type": "rate_limit_error"}}, 429, headers)
+        if toy.bug == "refuses" and length > 8:
+            return error(400, "I would rather not", type="invalid_request_error")
+        if toy.bug == "too-long-always" and length > 8:
+            return error(400, "maximum context length is 8 tokens", type="invalid_request_error")
+        if (over and toy.bug in ("hangs", "hangs-for-good")) or toy.hung:
+            toy.hung = toy.bug == "hangs-for-good"
             await asyncio.sleep(60)
+        if over and toy.bug == "closes":
+            return Response(b"", 200, {"content-length": "100", "content-type": "application/json"})
+        if over and toy.bug == "works-first":
+            length_error = {"message": f"maximum context length is {toy.context}", "type": "invalid_request_error"}
+            return JSONResponse({"error": length_error, "usage": {"prompt_tokens": 1, "completion_tokens": new}}, 400)
         if over and toy.bug == "guarded":
             fields = {"type": "isolation_error", "code": "handoff_refused", "rule": "I4", "guard": "handoff-check"}
             return error(502, "1 page came, 8 were reserved", **fields)
@@ -161,29 +234,56 @@ def application(toy: Toy) -> Starlette:
             return StreamingResponse(_late(length, toy), media_type="text/event-stream")
         if over and toy.bug == "bad-error":
             return error(500, "assertion failed")
-        if over and (length + new > toy.context or toy.bug not in ("stub", "accepts")):
-            said = f"This model's maximum context length is {toy.context} tokens. You sent {length}."
+        cuts = toy.bug in ("truncates", "drops-old")
+        if over and not cuts and (length + new > toy.context or toy.bug not in ("stub", "accepts")):
+            said = (
+                f"This model's maximum context length is {toy.context} tokens. Your prompt resulted in {length} tokens."
+            )
+            if toy.bug == "mute":
+                said = "the input is too long"
             return error(400, said, type="invalid_request_error", code="context_length_exceeded")
+        key = "" if toy.bug == "keyless" else request.headers["authorization"]
+        key += str(body.get("cache_salt", ""))
+        cached = toy.look_up(key, tokens_of(body["prompt"])) if length <= toy.longest else 0
+        if toy.pace_s and not (over and toy.bug == "stub"):
+            await asyncio.sleep(toy.pace_s * (1 if toy.bug == "instant" else length))
         text, counted = toy.answer(body["prompt"], new)
-        usage = {"prompt_tokens": counted, "completion_tokens": new, "total_tokens": counted + new}
+        usage: dict[str, Any] = {"prompt_tokens": counted, "completion_tokens": new, "total_tokens": counted + new}
+        toy.count(length, cached)
+        usage |= toy.usage
+        if toy.bug == "empty":
+            text, usage["completion_tokens"], usage["total_tokens"] = "", 0, counted
+        if toy.bug == "bad-cache" and cached:
+            text = " ".join(["the"] * new)
+        if toy.bug == "stream-counts" and body.get("stream"):
+            usage |= {"prompt_tokens": counted - 1, "total_tokens": counted - 1 + new}
+        if toy.tells_cached:
+            usage["prompt_tokens_details"] = {"cached_tokens": counted - 1 if toy.bug == "cached" else cached}
+        if toy.bug == "no-usage":
+            usage = {}
         if not body.get("stream"):
             return JSONResponse({"choices": [{"text": text, "finish_reason": "length"}], "usage": usage})
         return StreamingResponse(_events(text, usage, toy), media_type="text/event-stream")
 
+    told = [
+        Route("/server_info", router_info),
+        Route("/readyz", readyz),
+        Route("/prefill/server_info", node("prefill")),
+        Route("/decode/server_info", node("decode")),
+        Route("/prefill/metrics", metrics("prefill")),
+        Route("/decode/metrics", metrics("decode")),
+    ]
     return Starlette(
         routes=[
-            Route("/server_info", router_info),
+            *([] if toy.bare else told),
             Route("/v1/models", models),
-            Route("/readyz", readyz),
             Route("/tokenize", tokenize, methods=["POST"]),
             Route("/v1/completions", completions, methods=["POST"]),
-            Route("/prefill/server_info", node("prefill")),
-            Route("/decode/server_info", node("decode")),
         ]
     )
 
 
-async def _events(text: str, usage: dict[str, int], toy: Toy) -> AsyncIterator[str]:
+async def _events(text: str, usage: dict[str, object], toy: Toy) -> AsyncIterator[str]:
     for word in re.findall(r"\S+\s*|\s+", text):
         yield f"data: {json.dumps({'choices': [{'text': word, 'finish_reason': None}]})}\n\n"
     yield f"data: {json.dumps({'choices': [{'text': '', 'finish_reason': 'length'}]})}\n\n"
@@ -223,5 +323,5 @@ def served(application: Any) -> Iterator[str]:
 @contextlib.contextmanager
 def running(toy: Toy) -> Iterator[Toy]:
     with served(application(toy)) as url:
-        toy.url = url
+        toy.url = "http://127.0.0.1:9" if toy.down else url
         yield toy

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from pagefence.probes.canary.judge import CONTROLS_NEEDED, SLIPS_IN_DOUBT
+from pagefence.probes.canary.judge import SLIPS_IN_DOUBT
+from pagefence.probes.run import RECALL_NEEDED
 from pagefence.probes.shot import Purpose
 from pagefence.verdict import decide
 from pagefence.verdict.intervals import incomplete_beta
@@ -43,7 +44,7 @@ def about(count: int, n: int, rate: float) -> bool:
 def false_alarms(slip: float) -> tuple[float, float]:
     """How often an honest fleet is called CORRUPT and INCONCLUSIVE, from the canary's rules alone."""
     controls, readers = asked()[Purpose.CONTROL], asked()[Purpose.READ]
-    needed = math.ceil(CONTROLS_NEEDED * controls)
+    needed = math.ceil(RECALL_NEEDED * controls)
     usable = chance_of(needed, controls, 1 - slip)
     none_lost = (1 - slip**2) ** readers
     no_doubt = sum(

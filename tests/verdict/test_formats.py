@@ -103,6 +103,13 @@ def test_junit_has_a_case_for_each_check_of_each_node(kind: Kind, tag: str) -> N
     assert cases["pool decode http://d"].find(tag) is None
 
 
+def test_a_row_that_holds_does_not_take_the_words_of_one_that_does_not() -> None:
+    held = Check("pool", "prefill http://p", "holds")
+    result = bad(Kind.FAIL)
+    found = junit(a_run(replace(result, checks=(held, *result.checks)))).findall(".//failure")
+    assert ["to do: Enlarge it." in str(one.text) for one in found if one.attrib["message"] == "is FAIL"] == [True]
+
+
 @pytest.mark.parametrize(
     "run",
     [a_run(), a_run(ProbeResult("gate")), a_run(ProbeResult("gate", (KEPT,), finished=False)),

@@ -75,7 +75,7 @@ class DecodeWork:
         self._watched = _watch(self._rows)
         self._eos = frozenset(model.config.eos_ids)
         self.generated_tokens = 0
-        self.handoffs = 0
+        self.handoffs = self.prompt_tokens = 0
 
     def perform(self, effect: Effect) -> None:
         """Carry out one effect of the decode machine."""
@@ -131,6 +131,7 @@ class DecodeWork:
         return {
             "generated_tokens": self.generated_tokens,
             "handoffs": self.handoffs,
+            "prompt_tokens": self.prompt_tokens,
             "running": len(self._rows),
             "waiting": len(self._loop.state.waiting),
         }
@@ -160,6 +161,7 @@ class DecodeWork:
             max_new_tokens=effect.max_new_tokens,
         )
         self.handoffs += 1
+        self.prompt_tokens += effect.prompt_tokens
         self._rows[effect.room] = row
         self._emit(effect.room, row, effect.first_token, effect.first_logprobs)
 

@@ -60,10 +60,12 @@ def worker_metrics(info: Mapping[str, object], dropped: Mapping[str, int]) -> by
         counter("pagefence_dropped_messages", "Messages that were stale or late.", labels, dropped, "message"),
     ]
     for name, text in (
+        ("prompts", "Prompts begun."),
         ("computed_tokens", "Prompt tokens computed."),
         ("cached_tokens", "Prompt tokens found in the prefix cache."),
         ("generated_tokens", "Tokens generated."),
         ("handoffs", "Hand-offs committed."),
+        ("prompt_tokens", "Prompt tokens of committed hand-offs; prefill computed or found as many (I6)."),
     ):
         if name in info:
             family = CounterMetricFamily(f"pagefence_{name}", text, labels=list(labels))

@@ -61,7 +61,7 @@ class PrefillWork:
         self._prompts: OrderedDict[Room, _Prompt] = OrderedDict()
         self._addresses: dict[WorkerRef, str] = {}
         self._transfers: dict[WorkerRef, Transfer] = {}
-        self.computed_tokens = self.cached_tokens = 0
+        self.prompts = self.computed_tokens = self.cached_tokens = 0
 
     def perform(self, effect: Effect) -> None:
         """Carry out one effect of the prefill machine."""
@@ -75,6 +75,7 @@ class PrefillWork:
             self._prompts[room] = _Prompt(
                 room, effect.admitted.token_ids, pages, effect.reservation, sampling, effect.cached
             )
+            self.prompts += 1
             self.cached_tokens += effect.cached
         elif isinstance(effect, StopCompute):
             self._prompts.pop(effect.room, None)
@@ -112,6 +113,7 @@ class PrefillWork:
     def info(self) -> dict[str, object]:
         """Live figures beyond those that every worker has."""
         return {
+            "prompts": self.prompts,
             "computed_tokens": self.computed_tokens,
             "cached_tokens": self.cached_tokens,
             "waiting": len(self._loop.state.waiting),

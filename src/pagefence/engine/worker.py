@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from pagefence.engine.model.dtype import choose_dtype
 from pagefence.engine.model.matrix import Forms
 from pagefence.engine.prefill import PrefillWork
 from pagefence.engine.settings import WorkerOrders
+from pagefence.engine.speed import speed
 from pagefence.engine.wire import Post, StartFailed
 from pagefence.engine.worker_http import serve_worker_http
 from pagefence.models import ModelError
@@ -86,7 +88,7 @@ def run(orders: WorkerOrders, decisions: Decisions) -> None:
     members = Membership(orders.me, orders.router)
     capacity = Capacity(pool.capacity, settings.page_size, settings.max_requests)
     layers = model.config.layers
-    face = _Face(orders, capacity, segment)
+    face = _Face(orders, capacity, segment, speed(model.config, dtype))
     if orders.role == "prefill":
         prefill_config = prefill.PrefillConfig(layers, orders.mac_key, prefix_cache=settings.prefix_cache)
         state = prefill.PrefillState(members, prefill_config, pool)
@@ -122,6 +124,7 @@ class _Face:
     orders: WorkerOrders
     capacity: Capacity
     segment: Segment
+    speed: Mapping[str, int]
 
     def serve(self, loop: Loop[Any], work: Work, address: str) -> None:
         """Open the HTTP face, say hello, loop until told to stop."""
@@ -156,6 +159,7 @@ class _Face:
             "worker": me.name,
             "epoch": me.epoch,
             "pid": os.getpid(),
+            **self.speed,
         }
 
 

@@ -51,8 +51,9 @@ class Answer:
     """What came back for one request.
 
     `status` None means that no answer came; `problem` says why, and also when an answer broke off or was no JSON.
-    `begun` tells that body bytes of a stream had been sent before the error (or the end) came, `hung_up` that our own
-    client went away on purpose: what had come by then is `text`, and it is no complete answer.
+    `begun` tells that body bytes of a stream had been sent before the error (or the end) came. `timed_out`: the
+    deadline came first. `at`: when it was asked, Unix seconds. `hung_up`: our own client went away on purpose; what had
+    come by then is `text`, and it is no complete answer.
     """
 
     status: int | None
@@ -61,6 +62,7 @@ class Answer:
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     cached_tokens: int | None = None
+    total_tokens: int | None = None
     error: ErrorBody | None = None
     problem: str | None = None
     stream: bool = False
@@ -68,6 +70,8 @@ class Answer:
     ttft_s: float | None = None
     total_s: float = 0.0
     retry_after_s: float | None = None
+    timed_out: bool = False
+    at: float = 0.0
     hung_up: bool = False
 
     @property
@@ -84,6 +88,12 @@ class Answer:
         if self.status is None or not 400 <= self.status < 500 or self.begun or self.error is None:
             return False
         return self.error.about_length
+
+    @property
+    def refused_in_stream(self) -> bool:
+        """The error about the length, alone in a stream that had begun with HTTP 200: in effect a refusal, in a form
+        that most clients take for an answer."""
+        return self.status == 200 and self.error is not None and self.error.about_length and not self.text
 
     @property
     def contained(self) -> bool:
@@ -147,6 +157,7 @@ class Piece:
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     cached_tokens: int | None = None
+    total_tokens: int | None = None
     error: ErrorBody | None = None
     shaped: bool = True
 
@@ -154,11 +165,11 @@ class Piece:
 def read_piece(value: object) -> Piece:
     """One completion or chat object, whole or as a chunk."""
     error = read_error(value)
-    if error is not None:
-        return Piece(error=error)
     body = mapping(value)
     choices = body.get("choices")
     usage = mapping(body.get("usage"))
+    if error is not None:
+        return Piece(error=error, completion_tokens=_count(usage.get("completion_tokens")))
     if not isinstance(choices, list):
         return Piece(shaped=False)
     choice = mapping(choices[0]) if choices else {}
@@ -173,4 +184,5 @@ def read_piece(value: object) -> Piece:
         prompt_tokens=_count(usage.get("prompt_tokens")),
         completion_tokens=_count(usage.get("completion_tokens")),
         cached_tokens=_count(details.get("cached_tokens")),
+        total_tokens=_count(usage.get("total_tokens")),
     )

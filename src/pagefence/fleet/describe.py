@@ -3,25 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from pagefence.fleet.engines import ADAPTERS, Adapter, Asked, openai
+from pagefence.fleet.engines.readings import owner
 from pagefence.fleet.facts import (
     DECODE,
     PREFILL,
     ROUTER,
     SINGLE,
+    SPEED,
     UNKNOWN,
     Figure,
     FleetFacts,
     NodeFacts,
     unknown,
     unreadable_node,
+    untold,
 )
+from pagefence.fleet.fleet_file import address
 from pagefence.fleet.http import Fleet, Reply
+from pagefence.mistakes import Usage
 
+# What engines call themselves in their model lists.
+_OWNERS = {
+    "vllm": "vllm",
+    "sglang": "sglang",
+    "llamacpp": "llama-server",
+    "lmdeploy": "lmdeploy",
+    "tensorrt_llm": "tensorrt-llm",
+}
 _DECLARABLE = ("pool", "context", "longest", "page_size")
 
 
@@ -40,13 +54,14 @@ async def describe(fleet: Fleet) -> FleetFacts:
         # One server, asked at its own address.
         nodes, router = [replace(router, role=SINGLE if router.role == UNKNOWN else router.role)], None
     elif router is not None:
-        router = replace(router, role=ROUTER)
+        role = ROUTER if nodes or not router.problem else router.role
+        router = replace(router, role=role, workers=tuple((_quotable(url), how) for url, how in router.workers))
         problems = (*((f"{router.url} {router.problem}",) if router.problem else ()), *problems)
     front = router or (nodes[0] if target.router and nodes else None)
     return FleetFacts(
         url=target.router or _together([node.url for node in nodes]),
         model=fleet.model,
-        advertised=_promised(front, nodes),
+        advertised=_promised(front, adapter, nodes),
         nodes=tuple(nodes),
         router=router,
         ready=front.ready if front is not None else None,
@@ -61,16 +76,17 @@ def _together(urls: list[str]) -> str:
     return ", ".join(urls) if len(urls) < 5 else f"{urls[0]} and {len(urls) - 1:,} other nodes"
 
 
-def _promised(front: NodeFacts | None, nodes: Iterable[NodeFacts]) -> Figure:
-    """What clients are promised: by the router, or where it promises nothing itself, by the boldest worker."""
+def _promised(front: NodeFacts | None, adapter: Adapter | None, nodes: Iterable[NodeFacts]) -> Figure:
+    """What clients are promised: by the router, or where it promises nothing itself, by the boldest worker.
+
+    A router that is known by its answers speaks for itself; one that only was declared to be something does not. A
+    promise that is there and says nothing stays unknown.
+    """
     if front is None:
         return unknown("/v1/models", "no router was given")
     said = [node.advertised for node in nodes if node.advertised.value is not None]
-    if (
-        front.advertised.value is not None
-        or not said
-        or (front.recognised is not None and front.engine != openai.ENGINE)
-    ):
+    silent = adapter is None or (adapter is openai.ADAPTER and untold(front.advertised))
+    if front.advertised.value is not None or not said or not silent:
         return front.advertised
     return max(said, key=lambda figure: figure.value or 0)
 
@@ -78,7 +94,13 @@ def _promised(front: NodeFacts | None, nodes: Iterable[NodeFacts]) -> Figure:
 async def _worker(fleet: Fleet, url: str, role: str | None) -> NodeFacts:
     if not url:
         return unreadable_node("(no address)", role, "/server_info", "is listed by the router without an address")
-    node, _ = await _visited(fleet, url.rstrip("/"), role)
+    try:
+        url = address(url)
+    except Usage:  # not quoted: it may hold a password
+        return unreadable_node("(no address)", role, "/server_info", "is listed by the router, by no address to ask")
+    node, _ = await _visited(fleet, url, role)
+    if node.role == ROUTER and node.problem is None:
+        return replace(node, problem="is listed as a worker but is a router: name the workers behind it")
     return node
 
 
@@ -90,7 +112,7 @@ async def _visited(fleet: Fleet, url: str, role: str | None) -> tuple[NodeFacts,
         if node.open_api and fleet.keys.of("admin") is not None:
             # It answered to our key. Whether it answers to nobody's is another question.
             bare = await fleet.get(url, "/v1/models", None, until)
-            node = replace(node, open_api=None if bare.status is None else bare.status == 200)
+            node = replace(node, open_api=bare.serves)
     return replace(node, asked=tuple((path, _said(reply)) for path, reply in replies.items())), adapter
 
 
@@ -114,14 +136,26 @@ async def _node(
         rest = [path for path in (*adapter.asks, *adapter.also(reply)) if path not in replies]
         answers = await asyncio.gather(*(fleet.get(url, path, "admin", until) for path in rest))
         replies.update(zip(rest, answers, strict=True))
-        node = adapter.read(Asked(url, replies))
+        node = _of_one_engine(adapter.read(Asked(url, replies)), replies)
         return _declared(fleet, _with_role(replace(node, recognised=found), role)), adapter
     problem = f"is no engine that PageFence knows, by its answers to {', '.join(replies)}"
     return _declared(fleet, unreadable_node(url, role, "any endpoint", problem)), None
 
 
+def _of_one_engine(node: NodeFacts, replies: dict[str, Reply]) -> NodeFacts:
+    """Where the model list is another engine's than the figures, two processes answer here, and only one was seen."""
+    listed = owner(replies.get("/v1/models") or Reply(None, {}, "was not asked"))
+    says = _OWNERS.get(listed or "", node.engine)
+    if says == node.engine or node.engine not in _OWNERS.values() or node.role == ROUTER:
+        return node
+    problem = f"has figures of {node.engine} and a model list of {says}, so who answers there is unknown"
+    return replace(node, problem=problem)
+
+
 def _with_role(node: NodeFacts, role: str | None) -> NodeFacts:
     """A declared role that the live process contradicts becomes a problem."""
+    if role in (PREFILL, DECODE, SINGLE) and node.role == ROUTER:
+        return replace(node, role=role, problem="was named as a worker but is a router: name the workers behind it")
     if role in (PREFILL, DECODE) and node.role in (PREFILL, DECODE) and node.role != role:
         return replace(node, role=role, problem=f"was declared as {role} but says that it is {node.role}")
     if role in (PREFILL, DECODE) and node.role == SINGLE:
@@ -139,24 +173,45 @@ def _declared(fleet: Fleet, node: NodeFacts) -> NodeFacts:
             continue
         live: Figure = getattr(node, name)
         if live.value is None and node.problem is None:
-            stated: dict[str, Any] = {name: Figure(said[name], f"declared ({live.source or name} {live.problem})")}
+            figure = Figure(said[name], f"declared ({live.source or name} {live.problem})")
+            stated: dict[str, Any] = {name: figure}
+            if name == "context" and untold(node.advertised):
+                # It promises no length of its own, so clients may send what its context holds.
+                stated["advertised"] = figure
             node = replace(node, **stated)
         elif live.value is not None and live.value != said[name]:
             problem = f"{name} was declared as {said[name]:,}, but {live.source} says {live.value:,}"
             node = replace(node, problem=problem)
-    return _named(fleet, node)
+    return _named(fleet, _with_speed(node, said))
+
+
+def _with_speed(node: NodeFacts, said: Mapping[str, int]) -> NodeFacts:
+    """A declared speed wins over a told one: what an engine tells of its hardware is an upper bound."""
+    declared = {name: Figure(said[name], "declared") for name in SPEED if name in said}
+    return replace(node, speed={**node.speed, **declared}) if declared else node
 
 
 def _named(fleet: Fleet, node: NodeFacts) -> NodeFacts:
-    """A declared engine and version, for what answers as any OpenAI-compatible endpoint does or tells no version."""
+    """A declared engine and version, for what answers as any OpenAI-compatible endpoint does or tells no version.
+
+    An engine is known by its name in lower case: under "vLLM" no advisory would be found.
+    """
     said = {**fleet.target.software.get("", {}), **fleet.target.software.get(node.url, {})}
+    said |= {"engine": said["engine"].lower()} if "engine" in said else {}
     live = {"engine": None if node.engine == openai.ENGINE else node.engine, "version": node.version}
     for name, value in said.items():
         if live[name] not in (None, value):
             return replace(node, problem=f"{name} was declared as {value}, but it says {live[name]}")
     if node.problem is not None:
         return node
+    if "engine" in said and node.engine == openai.ENGINE:
+        node = replace(node, recognised=f"it was declared, and {node.recognised}")
     return replace(node, engine=said.get("engine", node.engine), version=said.get("version", node.version))
+
+
+def _quotable(url: str) -> str:
+    """An address as a report may show it: without the password that somebody wrote into it."""
+    return re.sub(r"(?<=://).*@", "", url)
 
 
 def _workers(fleet: Fleet, router: NodeFacts | None) -> tuple[tuple[str, str | None], ...]:

@@ -7,6 +7,7 @@ One figure for many nodes is a trap, so figures are kept per node, and a limit i
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -16,6 +17,18 @@ DECODE = "decode"
 SINGLE = "single"
 UNKNOWN = "unknown"
 
+# Work per prompt token and what the hardware can do at most. A parameter counts when a prompt token is multiplied with
+# it; `attention_width` is heads x head size, left out for sparse attention; `peak_flop_per_s` is of one of `devices`.
+SPEED = (
+    "active_parameters",
+    "layers",
+    "attention_width",
+    "devices",
+    "peak_flop_per_s",
+    "kv_bytes_per_token",
+    "link_bytes_per_s",
+)
+MISSING = "is missing"
 _LARGEST = 2**53  # beyond this a JSON number is not exact everywhere
 
 
@@ -48,6 +61,7 @@ class NodeFacts:
     ranks       the pool of every rank; `pool` is the smallest of them, and unknown when one is unknown
     advertised  the longest prompt and answer that it promises to clients (`/v1/models`)
     flags       switches that a rule asks for, by PageFence's names: `auto_truncate`, `kv_checksum`, ...
+    speed       what a floor of latency is computed from, by the names in `SPEED`; what nobody told is missing
     settings    what decides how much fits and how it is computed, for `--lock`: quantisation, parallelism, graph sizes
     workers     nodes behind it that it names: address (or "") and role (or None)
     open_api    whether its client API answers here without a key, where that was asked
@@ -70,6 +84,7 @@ class NodeFacts:
     advertised: Figure = _NOT_READ
     model: str | None = None
     flags: Mapping[str, Flag] = field(default_factory=dict)
+    speed: Mapping[str, Figure] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
     workers: tuple[tuple[str, str | None], ...] = ()
     ready: bool | None = None
@@ -109,6 +124,8 @@ class Limits:
     cover      the largest decode pool: as many planted tokens touch every page of it
     advertised the largest context that anyone advertises
     page       the largest page size, or 64 where nobody tells
+    asked      they were found by asking, because no live figure tells them
+    refused    the shortest length that is known to be refused, where that is not longest + 1
     """
 
     longest: int
@@ -118,6 +135,8 @@ class Limits:
     advertised: int
     pools: tuple[int, ...]
     page: int = 64
+    asked: bool = False
+    refused: int = 0
 
     def room(self, tokens: int, wanted: int) -> int:
         """New tokens that fit after a prompt of `tokens`: at least one, at most `wanted`."""
@@ -130,7 +149,7 @@ def figure(body: Mapping[str, object], names: Iterable[str], source: str) -> Fig
     for name in asked:
         if name in body:
             return positive(body[name], f"{source} {name}")
-    return Figure(None, f"{source} {asked[0]}", "is missing")
+    return Figure(None, f"{source} {asked[0]}", MISSING)
 
 
 def positive(value: object, source: str) -> Figure:
@@ -145,13 +164,29 @@ def positive(value: object, source: str) -> Figure:
     return Figure(value, source)
 
 
+def untold(figure: Figure) -> bool:
+    """Nobody says anything, as opposed to something that cannot be believed."""
+    return figure.value is None and figure.problem in (MISSING, _NOT_READ.problem)
+
+
 def unknown(source: str, problem: str) -> Figure:
     return Figure(None, source, problem)
 
 
 def text(body: Mapping[str, object], name: str) -> str | None:
+    """A word of a fleet, in one line: what is no letter of any script could pass for a line of a report."""
     value = body.get(name)
-    return value[:200] if isinstance(value, str) and value else None
+    if not isinstance(value, str) or not value:
+        return None
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in brief(value, 200))
+
+
+def brief(value: object, most: int = 300) -> str:
+    """As text, not too long, and still another text when the end of it differs: for what is compared later."""
+    said = str(value)
+    if len(said) <= most:
+        return said
+    return f"{said[: most - 20]}... {hashlib.sha256(said.encode('utf-8', 'replace')).hexdigest()[:16]}"
 
 
 def live_role(body: Mapping[str, object]) -> str:
@@ -172,7 +207,7 @@ def unreadable_node(url: str, role: str | None, source: str, problem: str) -> No
 def smallest(ranks: Sequence[Figure], source: str) -> Figure:
     """The pool of a node: its smallest rank, named. Unknown when no rank is known or one of them is unknown."""
     if not ranks:
-        return unknown(source, "is missing")
+        return unknown(source, MISSING)
     silent = next((rank for rank in ranks if rank.value is None), None)
     return silent or min(ranks, key=lambda rank: rank.value or 0)
 

@@ -9,7 +9,7 @@
     [[prefill]]
     url = "https://p0.example"
     pool = 680000                    # declared, for a node that does not tell; also: context, longest, page_size,
-                                     # engine and version in quotes
+                                     # engine and version in quotes, and speed (active_parameters, ...)
 
     [[decode]]
     url = "https://d0.example"
@@ -25,6 +25,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ipaddress
 import math
 import re
 import tomllib
@@ -36,14 +38,16 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from pagefence.fleet.facts import SPEED
 from pagefence.fleet.target import Target, Tls
 from pagefence.mistakes import Usage
 
 Tokens = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
 Word = Annotated[str, msgspec.Meta(pattern=r"^[\w.+-]{1,60}$")]
 SOFTWARE = ("engine", "version")
-FIGURES = ("pool", "context", "longest", "page_size")
+FIGURES = ("pool", "context", "longest", "page_size", *SPEED)
 MOST_RETRIES = 10
+_LARGEST = 16 << 20
 _SECRETS = ("key", "token", "secret", "password", "authorization", "bearer")
 
 
@@ -56,6 +60,13 @@ class _Declared(_Strict, frozen=True, kw_only=True):
     context: Tokens | None = None
     longest: Tokens | None = None
     page_size: Tokens | None = None
+    active_parameters: Tokens | None = None
+    layers: Tokens | None = None
+    attention_width: Tokens | None = None
+    devices: Tokens | None = None
+    peak_flop_per_s: Tokens | None = None
+    kv_bytes_per_token: Tokens | None = None
+    link_bytes_per_s: Tokens | None = None
     engine: Word | None = None
     version: Word | None = None
 
@@ -106,12 +117,18 @@ class FleetFile:
 def read_fleet_file(path: Path) -> FleetFile:
     """Read and check a `fleet.toml`. Raises Usage, which names file, table and key, and quotes no secret."""
     try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            content = file.read(_LARGEST + 1)
+        if len(content) > _LARGEST:
+            raise Usage(f"{path} is larger than any fleet: more than {_LARGEST >> 20} MiB")
+        raw = tomllib.loads(content.decode())
+        _refuse_secrets(path, raw)
     except OSError as error:
         raise Usage(f"cannot read {path}: {error.strerror or error}") from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except ValueError as error:  # no UTF-8, no TOML, or a number of thousands of digits
         raise Usage(f"{path} is no TOML: {error}") from None
-    _refuse_secrets(path, raw)
+    except RecursionError:
+        raise Usage(f"{path} is no fleet: its tables are nested too deep") from None
     try:
         said = msgspec.convert(raw, _File)
     except msgspec.ValidationError as error:
@@ -132,18 +149,32 @@ def address(text: str) -> str:
         sound = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
     except ValueError:
         sound = False
+    if "@" in text:  # before it is quoted: it may hold a password also where it is no URL
+        raise Usage("a URL must hold no password; set PAGEFENCE_KEY_A and PAGEFENCE_KEY_B")
     if not sound or not text.isprintable():
         raise Usage(f"{text[:80]!r} is no URL of a fleet; write http://HOST:PORT")
-    if parts.username or parts.password:
-        raise Usage("a URL must hold no password; set PAGEFENCE_KEY_A and PAGEFENCE_KEY_B")
+    if "?" in text or "#" in text:
+        raise Usage(f"{text[:80]!r} has a query: paths are asked behind the address, so write http://HOST:PORT")
     return text.rstrip("/").removesuffix("/v1")
 
 
 def different(urls: tuple[str, ...]) -> None:
     """Raises Usage when one worker is named twice: it would be counted as two."""
-    twice = next((url for url in urls if urls.count(url) > 1), None)
-    if twice is not None:
-        raise Usage(f"one worker was named twice: {twice} (every node needs an address of its own)")
+    seen: dict[tuple[str, str, int, str], str] = {}
+    for url in urls:
+        first = seen.setdefault(_meant(url), url)
+        if first is not url:
+            both = url if url == first else f"{first} and {url}"
+            raise Usage(f"one worker was named twice: {both} (every node needs an address of its own)")
+
+
+def _meant(url: str) -> tuple[str, str, int, str]:
+    """What two spellings of one address have in common."""
+    parts = urlsplit(url)
+    host = (parts.hostname or "").rstrip(".")
+    with contextlib.suppress(ValueError):
+        host = str(ipaddress.ip_address("127.0.0.1" if host == "localhost" else host))
+    return parts.scheme, host, parts.port or (443 if parts.scheme == "https" else 80), parts.path
 
 
 def _target(said: _File, folder: Path) -> Target:
@@ -172,7 +203,14 @@ def _target(said: _File, folder: Path) -> Target:
 def _file(name: str | None, folder: Path) -> Path | None:
     if name is not None and ("-----BEGIN" in name or "\n" in name):
         raise Usage("[tls] names files in PEM format; it holds no certificate and no key itself")
-    return None if name is None else folder / Path(name).expanduser()
+    if name is None:
+        return None
+    if not name.isprintable():
+        raise Usage(f"[tls] names no file: {name[:80]!r}")
+    try:
+        return folder / Path(name).expanduser()
+    except RuntimeError:
+        raise Usage(f"[tls] names a file of a user who is not there: {name[:80]!r}") from None
 
 
 def _proxy(text: str | None) -> str | None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import os
 import random
+import socket
 import ssl
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from types import TracebackType
@@ -19,6 +21,7 @@ import httpx
 
 from pagefence.fleet.answer import Answer, Piece, decode_json, mapping, read_piece
 from pagefence.fleet.target import Keys, Target
+from pagefence.mistakes import Usage
 
 T = TypeVar("T")
 
@@ -87,6 +90,12 @@ class Reply:
         """Why there is no JSON object to read figures from, if there is none."""
         return self.problem or self.not_json
 
+    @property
+    def serves(self) -> bool | None:
+        """Whether the path is served to who asked. None where the answer leaves it open: silence, overload, an error of
+        the server, or a redirect, which a client would follow."""
+        return {200: True, 401: False, 403: False, 404: False}.get(self.status or 0)
+
 
 class Fleet:
     """Asks one fleet. Use it as an async context manager; requests may run concurrently."""
@@ -113,14 +122,19 @@ class Fleet:
         await self._client.aclose()
 
     def _connect(self, connections: int) -> httpx.AsyncClient:
-        return httpx.AsyncClient(
-            timeout=httpx.Timeout(self.timeout_s, connect=min(5.0, self.timeout_s)),
-            follow_redirects=False,
-            verify=self._trusts,
-            proxy=self.target.proxy,
-            trust_env=self._trust_env,
-            limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
-        )
+        try:
+            return httpx.AsyncClient(
+                timeout=httpx.Timeout(self.timeout_s, connect=min(5.0, self.timeout_s)),
+                follow_redirects=False,
+                verify=self._trusts,
+                proxy=self.target.proxy,
+                trust_env=self._trust_env,
+                limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
+                headers={"accept-encoding": "identity"},  # a few bytes can unfold to more than the memory holds
+            )
+        except (httpx.InvalidURL, ValueError, ImportError):  # their words would quote the password of a proxy
+            where = "`proxy`" if self.target.proxy is not None else "HTTP_PROXY, HTTPS_PROXY, ALL_PROXY or NO_PROXY"
+            raise Usage(f"{where} names no proxy that can be used; write http://HOST:PORT") from None
 
     @contextlib.asynccontextmanager
     async def visit(self, base: str) -> AsyncIterator[float]:
@@ -214,15 +228,21 @@ class Fleet:
             ):
                 reading.status = response.status_code
                 reading.retry_after_s = _seconds(response.headers.get("retry-after"))
-                if "text/event-stream" in response.headers.get("content-type", ""):
+                if _packed(response):
+                    reading.problem = _packed(response)
+                elif "text/event-stream" in response.headers.get("content-type", ""):
                     await reading.events(response.aiter_lines(), started)
                 else:
-                    reading.whole(await _read(response), time.monotonic() - started)
+                    raw = await _read(response)
+                    reading.whole(raw, time.monotonic() - started)
+                    reading.problem = _too_large(raw) or reading.problem
         except TimeoutError:
             reading.hung_up = leaves_s is not None and leaves_s <= limit
+            reading.timed_out = not reading.hung_up
             reading.problem = None if reading.hung_up else f"no complete answer within {limit:g} s"
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             reading.problem = _why(error)
+            reading.timed_out = isinstance(error, httpx.ReadTimeout)
         return reading.answer(time.monotonic() - started)
 
     async def _ask(self, method: str, base: str, path: str, body: object, tenant: str | None, until: float) -> Reply:
@@ -232,7 +252,11 @@ class Fleet:
             async with asyncio.timeout(limit):
                 request = client.stream(method, base.rstrip("/") + path, json=body, headers=self._headers(tenant))
                 async with request as response:
-                    raw = await _read(response)
+                    packed = _packed(response)
+                    raw = b"" if packed else await _read(response)
+                    if packed or _too_large(raw):
+                        # The beginning of a document may look whole: one of many lines, cut between two of them.
+                        return Reply(response.status_code, {}, packed or _too_large(raw))
         except TimeoutError:
             return Reply(None, {}, f"did not answer within {self._patience(limit):g} s")
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
@@ -266,6 +290,7 @@ class _Reading:
         self.status: int | None = None
         self.problem: str | None = None
         self.retry_after_s: float | None = None
+        self.timed_out = False
         self.stream = stream
         self.begun = False
         self.ttft_s: float | None = None
@@ -331,6 +356,7 @@ class _Reading:
             prompt_tokens=_last(p.prompt_tokens for p in self.pieces),
             completion_tokens=_last(p.completion_tokens for p in self.pieces),
             cached_tokens=_last(p.cached_tokens for p in self.pieces),
+            total_tokens=_last(p.total_tokens for p in self.pieces),
             error=error,
             problem=self.problem,
             stream=self.stream,
@@ -338,11 +364,15 @@ class _Reading:
             ttft_s=self.ttft_s,
             total_s=total_s,
             retry_after_s=self.retry_after_s,
+            timed_out=self.timed_out,
+            at=time.time() - total_s,
             hung_up=self.hung_up,
         )
 
 
 def _reply(response: httpx.Response, raw: bytes) -> Reply:
+    if len(raw) > _LARGEST_BODY:
+        return Reply(response.status_code, {}, f"answered more than {_LARGEST_BODY >> 20} MiB")
     value, status = decode_json(raw), response.status_code
     text = raw.decode("utf-8", "replace")
     not_json = None if isinstance(value, dict) else f"answered something else than a JSON object ({raw[:40]!r})"
@@ -355,7 +385,7 @@ def _refusal(response: httpx.Response) -> str | None:
         return None
     said = f"answered HTTP {status}"
     if status in (401, 403):
-        return f"{said}: it wants another key (PAGEFENCE_KEY_ADMIN is the one that figures are read with)"
+        return f"{said}: it wants a key, and got none or another (PAGEFENCE_KEY_ADMIN, else PAGEFENCE_KEY_A)"
     if 300 <= status < 400:
         return f"{said}: a redirect to {response.headers.get('location', 'nowhere')[:100]!r}, which is not followed"
     return said
@@ -379,6 +409,16 @@ async def _read(response: httpx.Response) -> bytes:
     return bytes(raw)
 
 
+def _too_large(raw: bytes) -> str | None:
+    return f"answered more than {_LARGEST_BODY >> 20} MiB" if len(raw) > _LARGEST_BODY else None
+
+
+def _packed(response: httpx.Response) -> str | None:
+    """Why an answer is not read that was compressed unasked."""
+    coding = response.headers.get("content-encoding", "identity").strip().lower()
+    return None if coding in ("", "identity") else f"answered in the coding {coding[:40]!r}, which was not asked for"
+
+
 def _seconds(value: str | None) -> float | None:
     try:
         seconds = float(value) if value is not None else None
@@ -396,15 +436,42 @@ def _why(error: Exception) -> str:
     if "CERTIFICATE_VERIFY_FAILED" in said:
         why = said.partition("verify failed:")[2].partition("(_ssl")[0].strip()[:150]
         return f"has a certificate that is not trusted: {why} (--ca FILE names an authority of your own)"
+    causes = tuple(_causes(error))
     if isinstance(error, httpx.ConnectError | OSError):
-        return "could not be reached (connection refused or name unknown)"
+        return f"could not be reached ({next(filter(None, map(_obstacle, causes)), 'no connection')})"
+    if any(isinstance(cause, ConnectionResetError) for cause in causes):
+        return "closed the connection without an answer (a TLS port has to be named with https://)"
     return f"broke off ({type(error).__name__})"
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """An error and what it stands for, from the outermost to the system's own. Of several addresses, the first."""
+    seen: BaseException | None = error
+    while seen is not None:
+        yield seen
+        group = seen.exceptions if isinstance(seen, BaseExceptionGroup) else ()
+        seen = group[0] if group else seen.__cause__ or seen.__context__
+
+
+def _obstacle(error: BaseException) -> str | None:
+    """What kept a connection from being made, in words, or None where this error does not know."""
+    if isinstance(error, socket.gaierror):
+        return "the name is unknown"
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused: nothing listens there"
+    if isinstance(error, ssl.SSLError):
+        return f"no TLS: {(error.reason or str(error)).replace('_', ' ').lower()[:60]}; a plain port is http://"
+    return os.strerror(error.errno) if isinstance(error, OSError) and error.errno else None
 
 
 @cache
 def _usual_trust() -> ssl.SSLContext:
-    """The authorities that the system trusts: read once, which takes longer than a small fleet."""
-    return httpx.create_ssl_context()
+    """The authorities that the system trusts: read once, which takes longer than a small fleet. Raises Usage."""
+    try:
+        return httpx.create_ssl_context()
+    except OSError as error:  # of which those of OpenSSL are
+        why = error.strerror or error
+        raise Usage(f"cannot read the authorities that SSL_CERT_FILE or SSL_CERT_DIR name: {why}") from None
 
 
 def _uses_tls(target: Target) -> bool:

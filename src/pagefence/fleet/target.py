@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import ssl
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import quote
 
 from pagefence.mistakes import Usage
+
+_BEGINNING = 8  # so many characters of a key are recognised as its beginning
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +95,29 @@ class Keys:
         return bool(self.a) and bool(self.b) and self.a != self.b
 
     def redact(self, text: str) -> str:
-        """Keys by their names. The longest first: the rest of one that begins like another would stay."""
+        """Keys by their names, also quoted, and where words of a fleet were cut in the middle of one.
+
+        The longest first: the rest of one that begins like another would stay.
+        """
         named = {"PAGEFENCE_KEY_A": self.a, "PAGEFENCE_KEY_B": self.b, "PAGEFENCE_KEY_ADMIN": self.admin}
-        for name, key in sorted(named.items(), key=lambda pair: -len(pair[1] or "")):
-            if key:
-                text = text.replace(key, f"${name}")
+        keys = sorted(((key, f"${name}") for name, key in named.items() if key), key=lambda pair: -len(pair[0]))
+        for key, name in keys:
+            for form in sorted({key, repr(key)[1:-1], json.dumps(key)[1:-1], quote(key, safe="")}, key=len)[::-1]:
+                text = text.replace(form, name)
+        for key, name in keys:
+            text = _without_beginning(text, key, name)
         return text
+
+
+def _without_beginning(text: str, key: str, name: str) -> str:
+    """Without what is left of a key that was cut: two dozen characters of an error would be most of it."""
+    if len(key) < 2 * _BEGINNING:
+        return text
+    start = text.find(key[:_BEGINNING])
+    while start >= 0:
+        end = start + _BEGINNING
+        while end < len(text) and end - start < len(key) and text[end] == key[end - start]:
+            end += 1
+        text = text[:start] + name + text[end:]
+        start = text.find(key[:_BEGINNING], start + len(name))
+    return text

@@ -32,13 +32,15 @@ from pagefence.sim.worlds import SOMETIMES
 
 SCHEMA_VERSION = 1
 CONTROL = NO_FAULT
-NOT_BUILT = ("salt probe", "latency floor")
+NOT_BUILT = ("latency floor",)
 # Column of a probe -> the probe, and the kinds of finding that the column is about.
 PROBED: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "gate": ("gate", ("FAIL",)),
     "boundary": ("boundary", ("FAIL", "CORRUPT")),
     "canary": ("canary", ("LEAK",)),
     "own recall": ("canary", ("CORRUPT",)),
+    "salt probe": ("salt", ("LEAK", "CORRUPT", "FAIL")),
+    "token counts": ("conservation", ("CORRUPT",)),
 }
 EXERCISES: Mapping[str, str] = {"exercise, guards on": "on", "exercise, guards off": "off"}
 ENGINE = (*PROBED, *EXERCISES)

@@ -16,6 +16,7 @@ import msgspec
 
 from pagefence import __version__
 from pagefence.fleet import Fleet, Request
+from pagefence.fleet.describe import describe
 from pagefence.fleet.embedded import Recipe, Running, embedded
 from pagefence.lab.fault import Fault
 from pagefence.lab.power_log import CLEAN, RACE, USUAL, VERIFY, Line, PowerLog
@@ -137,6 +138,7 @@ class _Fleets:
         """Whether both tenants still get an answer to a word."""
         assert self._running is not None
         async with Fleet(self._running.target, self._running.keys, _ALIVE_S) as fleet:
+            await describe(fleet)  # which model there is
             return all([(await fleet.complete(Request("Hello", 1), tenant)).answered for tenant in "ab"])
 
 
@@ -144,12 +146,13 @@ async def _run(running: Running, fleets: _Fleets, profile: str, seed: int, tell:
     started = time.monotonic()
     async with Fleet(running.target, running.keys, fleets.plan.timeout_s) as fleet:
         if profile == USUAL:
+            await describe(fleet)
             said = await run_script(fleet, CONTEXT, seed, tell)
             line = Line(
                 fleets.name,
                 profile,
                 seed,
-                "UUID seen" if said.found else "UUID not seen",
+                "UUID seen" if said.found else "UUID not seen" if said.answered else "no answer",
                 {"usual script": ("LEAK",)} if said.found else {},
                 requests=said.requests,
                 prompt_tokens=said.prompt_tokens,

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from pagefence.probes.latency.points import Plot
+
 
 class Kind(StrEnum):
     """What a finding means. The order is the precedence of verdicts."""
@@ -18,12 +20,14 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One row of a probe's table. `kind` None means that it is as it should be."""
+    """One row of a probe's table. `kind` None means that it is as it should be, unless it is `undecided`: then the row
+    could not decide, and nothing hangs on it."""
 
     id: str
     where: str
     text: str
     kind: Kind | None = None
+    undecided: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,8 @@ class ProbeResult:
     seeks     the kind of finding that these answers could have led to
     refused   requests refused as they should be (they prove the limit, not the absence of a leak)
     controls  positive controls, where what is sought is there and must show (the canary: own recall): (held, asked)
+    plot      times against lengths, for a report to draw
+    claim     what a clean result says, with its number, where it is not about leaks
     """
 
     name: str
@@ -60,3 +66,5 @@ class ProbeResult:
     coincidence: float | None = None
     finished: bool = True
     seeks: Kind = Kind.LEAK
+    plot: Plot | None = None
+    claim: str | None = None

@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pagefence.fleet import Answer, Fleet, Request
+from pagefence.fleet.counters import Window
 from pagefence.probes.prompt import Counter as Count
 from pagefence.probes.prompt import Manner, Prompt, Ruler, fitted, lay_out, write
 from pagefence.probes.sentinel import Sentinel, recalled, repeated, scan
 from pagefence.probes.shot import Plan, Purpose, Shot, Wave
+from pagefence.probes.windows import Watcher
 
+RECALL_NEEDED = 0.75  # of the controls in one manner
 _RETRIES = 4
-_LONGEST_WAIT_S = 10.0
-_REFUSAL_S = 60.0  # what is refused needs no compute, so it has a shorter deadline
-_PATIENCE = 3  # this many silent or saturated answers for one purpose, and the rest of its shots are not asked
+_FIRST_PAUSE_S, _LONGEST_WAIT_S = 0.5, 10.0
+_REFUSAL_S = 60.0  # what is refused needs no compute, so it has a shorter deadline, until something over is answered
+_PATIENCE = 3  # so many silent or saturated answers in a row for one purpose, and the rest of its shots are not asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,9 @@ class Log:
     complete: bool = False
     skipped: set[str] = field(default_factory=set)
     lost: Counter[Purpose] = field(default_factory=Counter)
+    answers_over: bool = False
+    instead: Mapping[Manner, Manner] = field(default_factory=dict)
+    windows: list[Window] = field(default_factory=list)
 
     @property
     def asked(self) -> Plan | None:
@@ -70,6 +76,9 @@ class Log:
         self.requests += 1
         if answer.status is None or (answer.status in (429, 503) and not answer.contained):
             self.lost[shot.purpose] += 1
+        else:
+            self.lost[shot.purpose] = 0
+            self.answers_over |= answer.answered and not shot.within
         self.prompt_tokens += answer.prompt_tokens or 0
         self.new_tokens += answer.completion_tokens or 0
 
@@ -77,17 +86,33 @@ class Log:
 Progress = Callable[[str, int, int], None]
 
 
-async def execute(fleet: Fleet, plan: Plan, log: Log, progress: Progress) -> None:
-    """Run every wave; the next one begins when the last shot of this one has its answer."""
+async def execute(fleet: Fleet, plan: Plan, log: Log, progress: Progress, watcher: Watcher | None = None) -> None:
+    """Run every wave; the next one begins when the last shot of this one has its answer.
+
+    `watcher` reads the fleet's counters around each wave; without one they are not read.
+    """
     log.plan = plan
-    first = plan.shots[0]
+    if not plan.waves:
+        log.complete = True
+        return
+    first = plan.waves[0].shots[0]
     ruler = await ruler_for(fleet, first.tenant, first.nonce, first.sentinel, first.manner)
     for wave in plan.waves:
         if wave.unproven and not _unproven(plan, log):
             log.skipped.update(shot.id for shot in wave.shots)
             continue
         progress(wave.title, len(log.outcomes), _total(plan, log))
+        begun = len(log.outcomes)
+        if watcher is not None and wave.counted:
+            await watcher.begin()
         await _wave(fleet, plan, wave, log, progress, ruler)
+        if any(shot.purpose is Purpose.CONTROL for shot in wave.shots):
+            log.instead = settled([o for o in log.outcomes if o.shot.purpose is Purpose.CONTROL])
+        if watcher is not None and wave.counted:
+            answers = [a for o in log.outcomes[begun:] for a in o.answers]
+            log.windows.append(await watcher.end(wave, sum(a.answered for a in answers)))
+        elif watcher is not None:
+            watcher.forget()
     log.complete = True
 
 
@@ -95,6 +120,7 @@ async def _wave(fleet: Fleet, plan: Plan, wave: Wave, log: Log, progress: Progre
     room = _Room(wave.room)
 
     async def one(shot: Shot) -> None:
+        shot = replace(shot, manner=log.instead.get(shot.manner, shot.manner))
         prompt = await write(ruler, shot.nonce, shot.sentinel, shot.tokens, shot.manner)
         if prompt is None:
             answer = Answer(None, problem="the fleet no longer counts tokens for us (/tokenize)", stream=shot.stream)
@@ -113,6 +139,21 @@ async def _wave(fleet: Fleet, plan: Plan, wave: Wave, log: Log, progress: Progre
             group.create_task(one(shot))
 
 
+def settled(controls: Sequence[Outcome]) -> dict[Manner, Manner]:
+    """What to use instead of each manner in which this model gave nothing back: the one that it copied best.
+
+    Empty when all are good enough, and when none is: then there is nothing to choose.
+    """
+    held: dict[Manner, list[bool]] = {}
+    for outcome in controls:
+        held.setdefault(outcome.shot.manner, []).append(outcome.answer.answered and outcome.recalled)
+    rate = {manner: sum(mine) / len(mine) for manner, mine in held.items()}
+    best = max(rate, key=lambda manner: rate[manner], default=None)
+    if best is None or rate[best] < RECALL_NEEDED:
+        return {}
+    return {manner: best for manner, good in rate.items() if good < RECALL_NEEDED}
+
+
 def _total(plan: Plan, log: Log) -> int:
     return max(len(plan.expected), len(log.outcomes))
 
@@ -124,6 +165,18 @@ def _unproven(plan: Plan, log: Log) -> bool:
         return False
     seen = (s for o in readers for a in o.answers for s in scan(a.text, plan.sentinels, o.shot.sentinel))
     return not any(s.proof for s in seen)
+
+
+async def ask_once(fleet: Fleet, ruler: Ruler, shot: Shot, log: Log) -> Outcome:
+    """One shot outside of any plan, not repeated whatever came. It is in the log as every other."""
+    prompt = await write(ruler, shot.nonce, shot.sentinel, shot.tokens, shot.manner)
+    if prompt is None:
+        answer = Answer(None, problem="not asked: the fleet counts no tokens for us (/tokenize)", stream=shot.stream)
+        return Outcome(shot, Prompt("", shot.tokens, False), answer, {})
+    request = Request(prompt.text, shot.max_tokens, shot.temperature, shot.seed, shot.stream)
+    outcome = Outcome(shot, prompt, await _ask(fleet, request, shot, log), request.body(fleet.model))
+    log.outcomes.append(outcome)
+    return outcome
 
 
 async def ruler_for(fleet: Fleet, tenant: str, nonce: str, sentinel: Sentinel, manner: Manner) -> Ruler:
@@ -150,8 +203,8 @@ def _counter(fleet: Fleet, tenant: str) -> Count:
 
 
 async def _shoot(fleet: Fleet, plan: Plan, shot: Shot, prompt: Prompt, log: Log) -> Outcome:
-    request = Request(prompt.text, shot.max_tokens, shot.temperature, shot.seed, shot.stream)
-    if log.lost[shot.purpose] >= _PATIENCE:
+    request = Request(prompt.text, shot.max_tokens, shot.temperature, shot.seed, shot.stream, extra=shot.extra)
+    if _given_up(log, shot):
         answer = Answer(
             None, problem=f"not asked: {_PATIENCE} others ({shot.purpose}) had no answer", stream=shot.stream
         )
@@ -169,11 +222,19 @@ async def _shoot(fleet: Fleet, plan: Plan, shot: Shot, prompt: Prompt, log: Log)
     return replace(outcome, answer=second, body=again.body(fleet.model), ban=ban, first=answer)
 
 
+def _given_up(log: Log, shot: Shot) -> bool:
+    """Whether others of its kind had no answer; prompts over the limit are one kind, whoever asks them."""
+    if shot.within:
+        return log.lost[shot.purpose] >= _PATIENCE
+    return log.lost[Purpose.OVER] + log.lost[Purpose.READ_OVER] >= _PATIENCE
+
+
 async def _again(fleet: Fleet, ruler: Ruler, spare: Shot, lost: Outcome, log: Log) -> Outcome:
     """A legal reader that lost its words, once more with other words of the same length."""
     prompt = await write(ruler, spare.nonce, spare.sentinel, spare.tokens, spare.manner)
     if prompt is None:
-        return lost
+        answer = Answer(None, problem="the fleet no longer counts tokens for us (/tokenize)", stream=spare.stream)
+        return Outcome(spare, Prompt("", spare.tokens, False), answer, {}, first=lost.answer, first_prompt=lost.prompt)
     request = Request(prompt.text, spare.max_tokens, seed=spare.seed, stream=spare.stream)
     answer = await _ask(fleet, request, spare, log)
     return Outcome(spare, prompt, answer, request.body(fleet.model), first=lost.answer, first_prompt=lost.prompt)
@@ -205,18 +266,26 @@ async def _to_ban(fleet: Fleet, shot: Shot, text: str) -> tuple[int, ...]:
 
 
 async def _ask(fleet: Fleet, request: Request, shot: Shot, log: Log) -> Answer:
-    """Ask; where the fleet is saturated, wait as it says and ask again a few times."""
-    deadline = None if shot.within else _REFUSAL_S
-    for _ in range(_RETRIES):
-        answer = await fleet.complete(request, shot.tenant, deadline)
-        saturated = answer.status in (429, 503) and not answer.contained and answer.retry_after_s is not None
-        if not saturated:
-            log.spend(shot, answer)
-            return answer
-        await asyncio.sleep(min(_LONGEST_WAIT_S, max(0.1, answer.retry_after_s or 0.0)))
-    answer = await fleet.complete(request, shot.tenant, deadline)
+    free = not shot.within and not log.answers_over
+    answer = await patiently(fleet, request, shot.tenant, _REFUSAL_S if free else None)
     log.spend(shot, answer)
     return answer
+
+
+async def patiently(fleet: Fleet, request: Request, tenant: str, deadline: float | None) -> Answer:
+    """Ask; where the fleet is saturated, wait as it says and ask again a few times.
+
+    A 429 without `Retry-After` is waited for with pauses of our own; a 503 without it may last, so it is not.
+    """
+    pause = _FIRST_PAUSE_S
+    for _ in range(_RETRIES):
+        answer = await fleet.complete(request, tenant, deadline)
+        saturated = answer.status in (429, 503) and not answer.contained
+        if not saturated or (answer.status == 503 and answer.retry_after_s is None):
+            return answer
+        await asyncio.sleep(min(_LONGEST_WAIT_S, max(0.1, answer.retry_after_s or pause)))
+        pause *= 2
+    return await fleet.complete(request, tenant, deadline)
 
 
 class _Room:

@@ -1,7 +1,8 @@
-"""Sentinels: four words drawn at random, which only the request that holds them could know.
+"""Sentinels: six words drawn at random, which only the request that holds them could know.
 
-Four common words, because a model copies them faithfully and an answer of 40 tokens holds them twice. A run draws all
-its sentinels without replacement, so a word belongs to one request and a sighting names its owner. In an honest fleet
+Common words, because a model copies them faithfully, and six of them: out of 1,801 those are 64 bits, and an answer of
+32 tokens still holds them twice. A run draws its sentinels without replacement as long as the words last (300 of them),
+so a word belongs to one request and a sighting names its owner. In an honest fleet
 the words of one request are independent of the answer to another, so the chance that an answer holds them by accident
 follows from the size of the list alone (`coincidence`), whatever the model likes to say.
 """
@@ -10,13 +11,15 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import combinations, pairwise
+from math import log2, perm
 
 from pagefence.probes.wordlist import WORDS
 
-LENGTH = 4
+LENGTH = 6
+LEAST_BITS = 60
 _LISTED = frozenset(WORDS)
 
 
@@ -36,7 +39,7 @@ class Sentinel:
 class Sighting:
     """What of one sentinel a text holds.
 
-    A shard is two of the four words side by side in their planted order. `proof` is the whole sentinel or two different
+    A shard is two of the six words side by side in their planted order. `proof` is the whole sentinel or two different
     shards, which takes at least three of its words.
     """
 
@@ -52,18 +55,25 @@ class Sighting:
 def recalled(text: str, own: Sentinel) -> bool:
     """Whether an answer gives back its own words: one shard is enough.
 
-    Softer than `proof`, on purpose. An honest model now and then inflects one of the four words ("elegant" becomes
-    "elegance"), which leaves a shard; an answer made from something else leaves none.
+    Softer than `proof`, on purpose. An honest model now and then inflects one of the six words ("elegant" becomes
+    "elegance"), which leaves shards; an answer made from something else leaves none.
     """
     sighting = look(text, own)
     return sighting.whole or bool(sighting.shards)
 
 
-def draw(seed: int) -> Iterator[tuple[str, ...]]:
-    """Disjoint quadruples of words, the same for the same seed."""
-    words = random.Random(f"sentinels {seed}").sample(WORDS, len(WORDS))
-    for start in range(0, len(words) - LENGTH + 1, LENGTH):
-        yield tuple(words[start : start + LENGTH])
+def bits(words: int) -> float:
+    """How much one sentinel out of so many words holds: log2 of the number of ordered draws."""
+    return log2(perm(words, LENGTH)) if words >= LENGTH else 0.0
+
+
+def draw(seed: int, words: Sequence[str] = WORDS) -> Iterator[tuple[str, ...]]:
+    """Tuples of words, the same for the same seed and words; disjoint until all words are used, then from the start."""
+    shuffled = random.Random(f"sentinels {seed}")
+    while True:
+        drawn = shuffled.sample(words, len(words))
+        for start in range(0, len(drawn) - LENGTH + 1, LENGTH):
+            yield tuple(drawn[start : start + LENGTH])
 
 
 def spoken(text: str) -> list[str]:
@@ -87,21 +97,36 @@ def scan(text: str, sentinels: Iterable[Sentinel], own: Sentinel | None) -> list
     return [sighting for sighting in (look(text, s) for s in others) if sighting.shards or sighting.whole]
 
 
-def coincidence(answers: Iterable[tuple[str, Sentinel | None]], foreign: int) -> float:
+def coincidence(answers: Iterable[tuple[str, Sentinel | None]], foreign: int, words: int = len(WORDS)) -> float:
     """An upper bound on the chance that these answers hold a proof of any of `foreign` sentinels by accident.
 
-    The texts are given, the words of the others are a random draw that knows nothing of them. Only two different side
-    by side pairs of listed words, none of them the reader's own, can look like two shards; there are 30 ways to place
-    two shards in a sentinel, and each fixes at least three words of N - 4. The union bound over all of it.
+    The texts are given, the words of the others are a random draw out of `words` that knows nothing of them. Only two
+    different side by side pairs of listed words, none of them the reader's own, can look like two shards; `_together`
+    is the chance that one sentinel holds both. The union bound over all of it. Where there are more sentinels than
+    disjoint ones, a word of the reader's may be another's as well, so such pairs count too.
     """
-    left = len(WORDS) - LENGTH
-    each = 30 / (left * (left - 1) * (left - 2))
-    pairs = 0
+    left = words - LENGTH
+    if left < LENGTH:
+        return 1.0
+    shared = foreign >= words // LENGTH
+    total = 0.0
     for text, own in answers:
-        mine = set(own.words) if own else set()
-        said = {p for p in pairwise(spoken(text)) if p[0] in _LISTED and p[1] in _LISTED and not mine & set(p)}
-        pairs += len(said) * (len(said) - 1) // 2
-    return min(1.0, foreign * pairs * each)
+        mine = set(own.words) if own and not shared else set()
+        said = {(x, y) for x, y in pairwise(spoken(text)) if x != y and {x, y} <= _LISTED and not mine & {x, y}}
+        total += sum(_together(one, other, left) for one, other in combinations(sorted(said), 2))
+    return min(1.0, foreign * total)
+
+
+def _together(one: tuple[str, str], other: tuple[str, str], words: int) -> float:
+    """The chance that a sentinel drawn from so many words holds both pairs, each in order: the places that they can
+    take, times the chance that all their words stand there. Six places hold 20 triples, and 15 x 6 pairs of pairs."""
+    distinct = len({*one, *other})
+    if distinct == 2:  # a pair and its reverse
+        return 0.0
+    if distinct == 4:
+        return 90 / perm(words, 4)
+    chained = one[1] == other[0] or other[1] == one[0]
+    return (20 if chained else 40) / perm(words, 3)
 
 
 def repeated(text: str) -> str | None:

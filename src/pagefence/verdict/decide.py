@@ -103,7 +103,10 @@ def _clean(results: Sequence[ProbeResult], claimed: Sequence[Claim]) -> str:
             f"positive control {weakest.controls[0]}/{weakest.controls[1]}"
             + (f" (the weakest of {' and '.join(alike)})" if several else "")
         )
-    held = sum(len(r.checks) for r in results)
+    claims = [r.claim for r in results if r.claim is not None]
+    if claims:
+        return "; ".join(claims)
+    held = sum(not c.undecided for r in results for c in r.checks)
     names = " and ".join(r.name for r in results)
     return f"{held}/{held} checks of {names} hold; no prompt was sent that could have shown a leak (n = 0)"
 

@@ -9,16 +9,20 @@ from rich.table import Table
 from rich.text import Text
 
 from pagefence.fleet import Figure, FleetFacts, NodeFacts
+from pagefence.fleet.engines import openai
 from pagefence.fleet.facts import ROUTER
 from pagefence.verdict.plain import plain
 
 _FIGURES = ("pool", "context", "longest", "page_size")
 _MOST = 2
+_LOCKED = ("answered HTTP 401", "answered HTTP 403")
 _MEANS = {
     "pool": "tokens of KV that fit at once into the running process (of several ranks, the smallest)",
     "context": "tokens of a prompt and its answer together",
     "longest": "tokens of the longest prompt that is accepted",
     "page_size": "tokens of a page",
+    "engine": "what runs there (vllm, sglang, ...; any other name has no advisories), to look up its advisories",
+    "version": "the version of it that runs",
 }
 
 
@@ -111,7 +115,14 @@ def _explanation(group: Sequence[NodeFacts], line: str) -> Text:
 
 
 def _lines(node: NodeFacts, line: str) -> Iterator[tuple[str, str]]:
-    yield "asked", ", ".join(f"{path} ({said})" for path, said in node.asked)
+    came: dict[str, list[str]] = {}
+    for path, answer in node.asked:
+        came.setdefault(answer, []).append(path)
+    yield "asked", "; ".join(f"{', '.join(paths)}: {answer}" for answer, paths in came.items())
+    if node.engine is None and node.asked and node.asked[-1][1].startswith(_LOCKED):
+        yield "recognised", "nothing: it did not let itself be asked"
+        yield "to do", "Set PAGEFENCE_KEY_ADMIN, or PAGEFENCE_KEY_A where a tenant may read figures, and ask again."
+        return
     yield "recognised", f"{node.engine}, because {node.recognised}" if node.engine else "no engine that PageFence knows"
     figures = [(name, _figure(node, name)) for name in _FIGURES]
     found = [f"{name} {figure.value:,} ({figure.source})" for name, figure in figures if figure.value is not None]
@@ -126,11 +137,22 @@ def _lines(node: NodeFacts, line: str) -> Iterator[tuple[str, str]]:
         return
     yield (
         "not found",
-        "; ".join(f"{name}: {_figure(node, name).source} {_figure(node, name).problem}" for name in lacking),
+        "; ".join(f"{name} {_lack(_figure(node, name))}" for name in lacking),
     )
-    yield "declare", " ".join([line, *(f"--declare {name}=N" for name in lacking)])
-    yield "or", f"in fleet.toml, beside url = {_quoted(node.url)}: {', '.join(f'{name} = N' for name in lacking)}"
-    for name in lacking:
+    named = {} if node.engine != openai.ENGINE else {"engine": "NAME", "version": "VERSION"}
+    yield (
+        "declare",
+        " ".join(
+            [
+                line,
+                *(f"--declare {name}=N" for name in lacking),
+                *(f"--declare {name}={value}" for name, value in named.items()),
+            ]
+        ),
+    )
+    written = (*(f"{name} = N" for name in lacking), *(f'{name} = "{value}"' for name, value in named.items()))
+    yield "or", f"in fleet.toml, beside url = {_quoted(node.url)}: {', '.join(written)}"
+    for name in (*lacking, *named):
         yield "", f"{name}: {_MEANS[name]}"
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from enum import Enum
+from typing import Any
 
 import msgspec
 
@@ -40,8 +42,32 @@ class Run:
     again: str | None = None
     repeats: Mapping[str, Repeat] = field(default_factory=dict)
 
+    def redacted(self) -> Run:
+        """The same without keys, for who does not take them out of a finished document."""
+        word = self.keys.redact
+        return replace(
+            self,
+            examination=replace(self.examination, facts=_without_keys(self.examination.facts, word)),
+            verdict=_without_keys(self.verdict, word),
+            results=_without_keys(self.results, word),
+            line=word(self.line),
+        )
+
     def repeat_of(self, evidence: Evidence) -> Repeat | None:
         return self.repeats.get(str(evidence.details.get("request")))
+
+
+def _without_keys(value: Any, word: Callable[[str], str]) -> Any:
+    """A copy of records, tuples and mappings in which every text went through `word`. An enumeration is no text."""
+    if isinstance(value, str):
+        return value if isinstance(value, Enum) else word(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{f.name: _without_keys(getattr(value, f.name), word) for f in fields(value) if f.init})
+    if isinstance(value, tuple | list):
+        return type(value)(_without_keys(inner, word) for inner in value)
+    if isinstance(value, Mapping):
+        return {_without_keys(name, word): _without_keys(inner, word) for name, inner in value.items()}
+    return value
 
 
 def as_json(run: Run) -> bytes:
@@ -87,7 +113,7 @@ def _redacted(value: object, keys: Keys) -> object:
         return keys.redact(value).encode("utf-8", "replace").decode()
     if isinstance(value, dict):
         return {_redacted(str(name), keys): _redacted(inner, keys) for name, inner in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):  # msgspec leaves the tuples of our records as they are
         return [_redacted(inner, keys) for inner in value]
     return value
 
@@ -109,8 +135,11 @@ def _probe(result: ProbeResult, verdict: Verdict) -> dict[str, object]:
         "controls": {"held": result.controls[0], "asked": result.controls[1]},
         "coincidence": result.coincidence,
         "power": None if claim is None else _power(claim),
+        "claim": result.claim,
+        "plot": None if result.plot is None else result.plot.as_details(),
         "checks": [
             {"id": c.id, "where": c.where, "text": c.text, "kind": None if c.kind is None else str(c.kind)}
+            | ({"undecided": True} if c.undecided else {})
             for c in result.checks
         ],
     }

@@ -22,7 +22,8 @@ _COLOUR = {"LEAK": "red", "CORRUPT": "red", "FAIL": "red", "INCONCLUSIVE": "yell
 
 
 def show(run: Run, console: Console) -> None:
-    """Print the whole report."""
+    """Print the whole report, keys redacted."""
+    run = run.redacted()
     console.print()
     console.print(_banner(run.verdict, run.interrupted))
     if run.examination.facts is not None:
@@ -62,7 +63,7 @@ def _table(result: ProbeResult) -> Table:
 
 def _mark(check: Check) -> tuple[str, str]:
     if check.kind is None:
-        return "+", "green"
+        return ("-", "dim") if check.undecided else ("+", "green")
     return ("?", "yellow") if check.kind is Kind.INCONCLUSIVE else ("!", "red")
 
 
@@ -149,7 +150,7 @@ def _next(run: Run) -> Text:
         "LEAK": "Stop the fleet: one tenant can read another's text.",
         "CORRUPT": "Do not deploy: answers are not made from their prompts.",
         "FAIL": "Do not deploy: a rule is broken, see above.",
-        "INCONCLUSIVE": "Nothing is proven, so do not deploy on it. Remove what kept the probes from an answer.",
+        "INCONCLUSIVE": "Nothing is proven, so do not deploy on it. Do what each INCONCLUSIVE says, then ask again.",
         CLEAN: "Nothing stands in the way. Ask again when the pool, the model, the engine or a flag has changed.",
     }[run.verdict.name]
     text = Text(f"next: {advice}", style="bold")

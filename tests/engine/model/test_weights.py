@@ -112,5 +112,5 @@ def test_choose_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choose_dtype("float32") == "float32"
     assert choose_dtype("bfloat16") == "bfloat16"
     for flags, expected in [({"avx2"}, "float32"), ({"amx_bf16"}, "bfloat16"), (set[str](), "float32")]:
-        monkeypatch.setattr(dtypes, "_cpu_flags", lambda flags=flags: flags)
+        monkeypatch.setattr(dtypes, "cpu_flags", lambda flags=flags: flags)
         assert choose_dtype("auto") == expected

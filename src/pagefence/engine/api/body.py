@@ -11,7 +11,7 @@ from pagefence.engine.api.problems import bad_json, bad_value, forbidden_paramet
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
 
-# facts/engines.md, "What a client must never set": on stock engines these reach into another request's pages.
+# What a client must never set: on stock engines these reach into another request's pages.
 NEVER_SET = frozenset({
     "bootstrap_host", "bootstrap_port", "bootstrap_room", "cache_salt", "data_parallel_rank", "disaggregated_params",
     "extra_key", "kv_transfer_params", "request_id", "rid",

@@ -28,10 +28,11 @@ def _has_native_bfloat16(device: str) -> bool:
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     if device != "cpu":
         return False
-    return not _NATIVE.isdisjoint(_cpu_flags())
+    return not _NATIVE.isdisjoint(cpu_flags())
 
 
-def _cpu_flags() -> set[str]:
+def cpu_flags() -> set[str]:
+    """What the processor can do, by the names that Linux gives it; empty elsewhere."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:  # not Linux: float32 is right everywhere

@@ -6,13 +6,16 @@ fails in the same way when a node is silent, refuses, redirects or answers somet
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from pagefence.fleet.answer import mapping
-from pagefence.fleet.facts import Figure, Flag, NodeFacts, figure, positive, text, unknown
+from pagefence.fleet.facts import MISSING, Figure, Flag, NodeFacts, brief, figure, positive, text, unknown
 from pagefence.fleet.http import Reply
 
 Labels = Mapping[str, str]
@@ -46,11 +49,22 @@ class Asked:
             return Flag(None, source, problem)
         body = self.json(path)
         if name not in body:
-            return Flag(None, source, "is missing")
+            return Flag(None, source, MISSING)
         value = body[name]
         if isinstance(value, bool) or (isinstance(value, str) and value not in ("", "None")):
             return Flag(value if isinstance(value, bool) else value[:200], source)
         return Flag(None, source, f"is {str(value)[:40]!r}, which says nothing")
+
+    def counted(self, name: str, path: str = "/metrics", **labels: str) -> int | None:
+        """The sum of a counter over its samples that have these labels.
+
+        None where the document cannot be read. A counter that is not there yet has counted nothing.
+        """
+        samples, problem = self.metrics(path, name)
+        if problem is not None:
+            return 0 if problem == f"has no {name}" else None
+        values = [value for told, value in samples if labels.items() <= told.items()]
+        return int(sum(values)) if all(math.isfinite(value) for value in values) else None
 
     def metrics(self, path: str, name: str) -> tuple[list[tuple[Labels, float]], str | None]:
         """The samples called `name` of a Prometheus document, or why there are none."""
@@ -61,7 +75,8 @@ class Asked:
             # The format ends every line so: a document without it is the beginning of one (or a web page).
             return [], "is cut off or is no Prometheus text"
         # Parsing a whole document takes 30 ms, too long where a thousand nodes are asked: only these lines are parsed.
-        lines = [line for line in reply.text.split("\n") if line.startswith((f"{name}{{", f"{name} "))]
+        its = _samples(name)
+        lines = [line for line in reply.text.split("\n") if its.match(line)]
         try:
             families = list(text_string_to_metric_families("\n".join(lines) + "\n"))
         except (ValueError, KeyError, IndexError):
@@ -72,13 +87,34 @@ class Asked:
         return found, None if found else f"has no {name}"
 
 
+@cache
+def _samples(name: str) -> re.Pattern[str]:
+    """Lines of a metric. Blanks and tabs may stand before and behind a name, and a name in quotes among its labels."""
+    return re.compile(rf'[ \t]*(?:{re.escape(name)}[ \t{{]|{{[ \t]*"{re.escape(name)}")')
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """What one node has counted since it started; None where it does not tell.
+
+    requests  requests that it has finished, or begun where it is known no better
+    prompt    prompt tokens that it computed or found in its cache; on decode, those that it took over
+    cached    of these, tokens found in a cache that requests share
+    """
+
+    requests: int | None = None
+    prompt: int | None = None
+    cached: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Adapter:
     """One engine.
 
     `sign`: the path that tells it from others; `recognises` reads that answer and says by what (or None). `asks`: paths
     that `read` needs besides. `token_field`: how `POST /tokenize` calls the text, for those that have it. `also`: paths
-    that only some answers to `sign` make necessary.
+    that only some answers to `sign` make necessary. `counters`: what the node's `/metrics` count, for a role; None for
+    an engine whose counters tell nothing, or where reading them takes them away.
     """
 
     engine: str
@@ -88,6 +124,7 @@ class Adapter:
     read: Callable[[Asked], NodeFacts]
     token_field: str = "prompt"
     also: Callable[[Reply], tuple[str, ...]] = lambda reply: ()
+    counters: Callable[[Asked, str], Counters] | None = None
 
 
 def advertised(asked: Asked, path: str = "/v1/models", name: str = "max_model_len") -> Figure:
@@ -108,7 +145,7 @@ def advertised(asked: Asked, path: str = "/v1/models", name: str = "max_model_le
         if name in card and not (card[name] is None and str(card.get("parent")) in names)
     ]
     if not said:
-        return unknown(source, "is missing")
+        return unknown(source, MISSING)
     return next((f for f in said if f.value is None), max(said, key=lambda f: f.value or 0))
 
 
@@ -137,4 +174,4 @@ def number(value: object, source: str) -> Figure:
 
 def settings(body: Mapping[str, object], names: tuple[str, ...]) -> dict[str, str]:
     """Those of `names` that the object has, as text, for `--lock`."""
-    return {name: str(body[name])[:300] for name in names if name in body}
+    return {name: brief(body[name]) for name in names if name in body}

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from pagefence.fleet.engines.adapter import Adapter, Asked, advertised, model
 from pagefence.fleet.engines.readings import least, product
-from pagefence.fleet.facts import DECODE, PREFILL, ROUTER, UNKNOWN, Figure, NodeFacts, unknown
+from pagefence.fleet.facts import DECODE, PREFILL, ROUTER, UNKNOWN, Figure, NodeFacts, brief, unknown
 from pagefence.fleet.http import Reply
 
 ENGINE = "dynamo"
@@ -60,7 +60,7 @@ def read(asked: Asked) -> NodeFacts:
         model=model(asked, MODELS),
         settings=_settings(asked),
         workers=tuple(("", role) for role in workers.values()) if several else (),
-        open_api=asked.reply(MODELS).status == 200,
+        open_api=asked.reply(MODELS).serves,
         missing=("pool",) if pool.value is None else (),
     )
 
@@ -100,8 +100,12 @@ def _of_one_model(asked: Asked, name: str) -> Figure:
 
 
 def _settings(asked: Asked) -> dict[str, str]:
-    found = {name: {f"{value:g}" for _, value in asked.metrics(METRICS, _PREFIX + name)[0]} for name in _SETTINGS}
+    found = {name: {_exactly(value) for _, value in asked.metrics(METRICS, _PREFIX + name)[0]} for name in _SETTINGS}
     return {name: ", ".join(sorted(values)) for name, values in found.items() if values}
+
+
+def _exactly(value: float) -> str:
+    return f"{value:.17g}" if isinstance(value, float) else brief(value)  # an int of any size is a value here too
 
 
 ADAPTER = Adapter(ENGINE, METRICS, recognises, (MODELS,), read)

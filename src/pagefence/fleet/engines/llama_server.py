@@ -9,7 +9,7 @@ limit of this server.
 from __future__ import annotations
 
 from pagefence.fleet.answer import mapping
-from pagefence.fleet.engines.adapter import Adapter, Asked, cards, model, settings
+from pagefence.fleet.engines.adapter import Adapter, Asked, Counters, cards, model, settings
 from pagefence.fleet.facts import SINGLE, Figure, NodeFacts, figure, text, unknown
 from pagefence.fleet.http import Reply
 
@@ -43,7 +43,7 @@ def read(asked: Asked) -> NodeFacts:
         advertised=context,
         model=model(asked) or text(body, "model_alias"),
         settings=_settings(asked, context),
-        open_api=asked.reply("/v1/models").status == 200,
+        open_api=asked.reply("/v1/models").serves,
         missing=("pool",) if pool.value is None else (),
     )
 
@@ -76,4 +76,12 @@ def _settings(asked: Asked, context: Figure) -> dict[str, str]:
     return found | ({"n_ctx": str(context.value)} if context.value is not None else {})
 
 
-ADAPTER = Adapter(ENGINE, PROPS, recognises, ("/v1/models",), read, token_field="content")
+def counters(asked: Asked, role: str) -> Counters:
+    """With `--metrics`. It counts no requests."""
+    if "llamacpp:" not in asked.reply("/metrics").text:
+        return Counters()
+    computed, cached = (asked.counted(f"llamacpp:prompt_tokens_{name}total") for name in ("", "cached_"))
+    return Counters(None, None if computed is None or cached is None else computed + cached, cached)
+
+
+ADAPTER = Adapter(ENGINE, PROPS, recognises, ("/v1/models",), read, token_field="content", counters=counters)

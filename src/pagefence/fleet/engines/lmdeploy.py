@@ -46,7 +46,7 @@ def read(asked: Asked) -> NodeFacts:
         ranks=(pool,),
         model=model(asked, MODELS),
         settings=settings(body, _SETTINGS),
-        open_api=asked.reply(MODELS).status == 200,
+        open_api=asked.reply(MODELS).serves,
         missing=("pool", "context", "longest", "page_size"),
     )
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from pagefence.fleet.answer import mapping
 from pagefence.fleet.engines.adapter import Adapter, Asked, model
-from pagefence.fleet.facts import UNKNOWN, Figure, Flag, NodeFacts, figure, text, unknown
+from pagefence.fleet.facts import UNKNOWN, Figure, Flag, NodeFacts, brief, figure, text, unknown
 from pagefence.fleet.http import Reply
 
 ENGINE = "ollama"
@@ -51,7 +51,7 @@ def read(asked: Asked) -> NodeFacts:
         model=text(one, "name") or model(asked, MODELS),
         flags={"auto_truncate": _TRUNCATES},
         settings=_settings(one),
-        open_api=asked.reply(MODELS).status == 200,
+        open_api=asked.reply(MODELS).serves,
         missing=("pool", "longest", "page_size"),
     )
 
@@ -69,7 +69,7 @@ def _context(asked: Asked, loaded: list[Mapping[str, object]]) -> Figure:
 def _settings(one: Mapping[str, object]) -> dict[str, str]:
     details = mapping(one.get("details"))
     found = {name: one[name] for name in _SETTINGS if name in one} | {n: details[n] for n in _DETAILS if n in details}
-    return {name: str(value)[:300] for name, value in found.items()}
+    return {name: brief(value) for name, value in found.items()}
 
 
 ADAPTER = Adapter(ENGINE, LOADED, recognises, (VERSION, MODELS), read)

@@ -26,7 +26,7 @@ def read(asked: Asked) -> NodeFacts:
         context=promised,
         advertised=promised,
         model=model(asked),
-        open_api=asked.reply(MODELS).status == 200,
+        open_api=asked.reply(MODELS).serves,
         missing=("pool", *(() if promised.value is not None else ("context",))),
     )
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pagefence.fleet.answer import mapping
-from pagefence.fleet.engines.adapter import Adapter, Asked, advertised, model, settings
-from pagefence.fleet.facts import DECODE, PREFILL, ROUTER, NodeFacts, live_role, text
+from pagefence.fleet.engines.adapter import Adapter, Asked, Counters, advertised, model, settings
+from pagefence.fleet.facts import DECODE, PREFILL, ROUTER, SPEED, NodeFacts, live_role, text
 from pagefence.fleet.http import Reply
 
 ENGINE = "pagefence"
@@ -38,12 +38,13 @@ def read(asked: Asked) -> NodeFacts:
         ranks=(pool,),
         advertised=advertised(asked),
         model=model(asked) or text(body, "model_name"),
+        speed={name: asked.figure(INFO, name) for name in SPEED if name in body},
         settings=settings(body, _SETTINGS),
         workers=_workers(body),
         ready=ready,
         reasons=reasons,
         guards={name: on for name, on in mapping(body.get("guards")).items() if isinstance(on, bool)},
-        open_api=asked.reply("/v1/models").status == 200,
+        open_api=asked.reply("/v1/models").serves,
     )
 
 
@@ -70,4 +71,19 @@ def _readiness(readiness: Reply, body: Mapping[str, object]) -> tuple[bool | Non
     return None, reasons
 
 
-ADAPTER = Adapter(ENGINE, INFO, recognises, ("/v1/models", "/readyz"), read)
+def counters(asked: Asked, role: str) -> Counters:
+    """Of a worker. Prefill counts a prompt when it begins; decode has no cache."""
+    if not _tells(asked):
+        return Counters()
+    if role == DECODE:
+        return Counters(asked.counted("pagefence_handoffs_total"), asked.counted("pagefence_prompt_tokens_total"))
+    computed, cached = (asked.counted(f"pagefence_{name}_tokens_total") for name in ("computed", "cached"))
+    begun = asked.counted("pagefence_prompts_total")
+    return Counters(begun, None if computed is None or cached is None else computed + cached, cached)
+
+
+def _tells(asked: Asked) -> bool:
+    return bool(asked.metrics("/metrics", "pagefence_worker_info")[0])
+
+
+ADAPTER = Adapter(ENGINE, INFO, recognises, ("/v1/models", "/readyz"), read, counters=counters)

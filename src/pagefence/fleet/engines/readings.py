@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pagefence.fleet.answer import mapping
 from pagefence.fleet.engines.adapter import Asked, number
-from pagefence.fleet.facts import Figure, text, unknown
+from pagefence.fleet.facts import Figure, brief, text, unknown
 from pagefence.fleet.http import Reply
 
 
@@ -39,5 +39,5 @@ def info_labels(asked: Asked, path: str, names: tuple[str, ...]) -> dict[str, st
     found: dict[str, str] = {}
     for name in names:
         for labels, _ in asked.metrics(path, name)[0]:
-            found |= {label: value[:300] for label, value in labels.items() if label != "pid"}
+            found |= {label: brief(value) for label, value in labels.items() if label != "pid"}
     return found

@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import partial
 
 from pagefence.fleet.answer import mapping
-from pagefence.fleet.engines.adapter import Adapter, Asked, advertised, model, settings
+from pagefence.fleet.engines.adapter import Adapter, Asked, Counters, advertised, model, settings
 from pagefence.fleet.facts import (
     DECODE,
     PREFILL,
@@ -75,7 +75,7 @@ def read(asked: Asked, path: str = INFO) -> NodeFacts:
             "kv_transfer": asked.flag(path, "disaggregation_transfer_backend"),
         },
         settings=settings(body, _SETTINGS),
-        open_api=asked.reply("/v1/models").status == 200,
+        open_api=asked.reply("/v1/models").serves,
     )
 
 
@@ -145,7 +145,22 @@ def _context(asked: Asked, path: str) -> Figure:
     return promised if promised.value is not None else asked.figure(path, "context_length")
 
 
-ADAPTER = Adapter(ENGINE, INFO, recognises, ("/v1/models",), read, also=_leaves_ranks_out)
+def counters(asked: Asked, role: str) -> Counters:
+    """With `--enable-metrics`. These count when a request has ended; others only at each log interval.
+
+    Refused requests are counted too, with the one token of their placeholder on prefill. Decode repeats what prefill
+    found in its cache [seen on 0.5.23].
+    """
+    if "sglang:" not in asked.reply("/metrics").text:
+        return Counters()
+    return Counters(
+        asked.counted("sglang:num_requests_total"),
+        asked.counted("sglang:prompt_tokens_total"),
+        None if role == DECODE else asked.counted("sglang:cached_tokens_total"),
+    )
+
+
+ADAPTER = Adapter(ENGINE, INFO, recognises, ("/v1/models",), read, also=_leaves_ranks_out, counters=counters)
 OLD = Adapter(
     ENGINE,
     OLD_INFO,
@@ -153,4 +168,5 @@ OLD = Adapter(
     ("/v1/models",),
     partial(read, path=OLD_INFO),
     also=partial(_leaves_ranks_out, path=OLD_INFO),
+    counters=counters,
 )

@@ -57,7 +57,7 @@ def read(asked: Asked) -> NodeFacts:
         workers=_workers(workers),
         ready=ready,
         reasons=reasons,
-        open_api=asked.reply(MODELS).status == 200,
+        open_api=asked.reply(MODELS).serves,
     )
 
 

@@ -56,7 +56,7 @@ def read(asked: Asked) -> NodeFacts:
         ranks=(pool,),
         model=model(asked, MODELS),
         settings=info_labels(asked, METRICS, _INFO),
-        open_api=asked.reply(MODELS).status == 200,
+        open_api=asked.reply(MODELS).serves,
         missing=("context", "longest"),
     )
 

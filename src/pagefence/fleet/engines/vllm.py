@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pagefence.fleet.engines.adapter import Adapter, Asked, Labels, advertised, cards, model, number, settings
-from pagefence.fleet.facts import UNKNOWN, Figure, NodeFacts, positive, smallest, text, unknown
+from pagefence.fleet.engines.adapter import Adapter, Asked, Counters, Labels, advertised, cards, model, number, settings
+from pagefence.fleet.facts import DECODE, UNKNOWN, Figure, NodeFacts, brief, positive, smallest, text, unknown
 from pagefence.fleet.http import Reply
 
 ENGINE = "vllm"
@@ -55,7 +55,7 @@ def read(asked: Asked) -> NodeFacts:
         advertised=promised,
         model=model(asked),
         settings=_settings(asked, labels),
-        open_api=asked.reply(MODELS).status == 200,
+        open_api=asked.reply(MODELS).serves,
     )
 
 
@@ -95,7 +95,7 @@ def _label(labels: Labels, name: str) -> Figure:
 
 def _settings(asked: Asked, labels: Sequence[Labels]) -> dict[str, str]:
     found = settings(labels[0], _SETTINGS) if labels else {}
-    roots = [str(card["root"])[:300] for card in cards(asked) if card.get("root") and not card.get("parent")]
+    roots = [brief(card["root"]) for card in cards(asked) if card.get("root") and not card.get("parent")]
     if roots:
         found["model_path"] = roots[0]
     if labels:
@@ -103,4 +103,17 @@ def _settings(asked: Asked, labels: Sequence[Labels]) -> dict[str, str]:
     return found
 
 
-ADAPTER = Adapter(ENGINE, MODELS, recognises, ("/version", METRICS), read)
+def counters(asked: Asked, role: str) -> Counters:
+    """Its own cache, and the tiers behind it (host, disk, peers). On decode those tiers are the hand-off itself."""
+    if "vllm:" not in asked.reply(METRICS).text:
+        return Counters()
+    own, behind = (asked.counted(f"vllm:{name}prefix_cache_hits_total") for name in ("", "external_"))
+    cached = None if own is None or behind is None else own + (0 if role == DECODE else behind)
+    return Counters(
+        asked.counted("vllm:request_success_total"),
+        asked.counted("vllm:prompt_tokens_total"),
+        cached,
+    )
+
+
+ADAPTER = Adapter(ENGINE, MODELS, recognises, ("/version", METRICS), read, counters=counters)

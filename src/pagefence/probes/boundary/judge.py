@@ -1,78 +1,99 @@
 """The borders of the live limits: what fits is answered in full, what does not gets the original error, once, at once.
 
-Within a limit: HTTP 200, the prompt tokens that we counted, at least one new token. Over it: the 4xx about the length,
-before any body byte, streaming or not (I3). An over-length prompt that is answered was answered from something else.
+Within a limit: HTTP 200, the prompt tokens that we counted, at least one new token. Over it: as `classify` says.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pagefence.fleet import Limits
+from pagefence.probes.boundary.classify import Finding, finding, form, truncated, unanswered
 from pagefence.probes.boundary.shots import NAME
+from pagefence.probes.details import details
 from pagefence.probes.evidence import Check, Evidence, Kind, ProbeResult
+from pagefence.probes.fresh import cache_hits
 from pagefence.probes.run import Outcome
 from pagefence.probes.seen import Seen
-
-Finding = tuple[Kind, str, str | None, str | None]  # kind, what, rule, guard
+from pagefence.probes.shot import Purpose
 
 
 def judge(seen: Seen) -> ProbeResult:
     """One row per border and form; a finding where the answer was not the one that the rules ask for."""
     mine, limits = seen.of(NAME), seen.limits
-    checks: list[Check] = []
+    checks = [Check("limits", "by the fleet's answers", _reached(mine, seen))]
     evidence: list[Evidence] = []
     refused = 0
-    for outcome in sorted(mine, key=lambda o: (o.shot.tokens, o.shot.stream)):
+    alive = _alive(seen)
+    borders = [o for o in mine if o.shot.purpose is not Purpose.ALIVE]
+    for outcome in sorted(borders, key=lambda o: (o.shot.tokens, o.shot.stream)):
         where = f"{outcome.prompt.tokens:,} tokens, {'stream' if outcome.shot.stream else 'plain'}"
-        finding = _within(outcome) if outcome.shot.within else _over(outcome, limits)
-        if finding is None:
-            refused += not outcome.shot.within
-            checks.append(Check("border", where, _fine(outcome)))
+        fits = (
+            outcome.prompt.tokens <= limits.longest if outcome.shot.purpose is Purpose.SEARCH else outcome.shot.within
+        )
+        found = _within(outcome) if fits else finding(outcome, limits, alive)
+        if found is None:
+            refused += not fits
+            checks.append(Check("border", where, _fine(outcome, fits)))
             continue
-        kind, what, rule, guard = finding
+        kind, what, rule, guard = found
         checks.append(Check("border", where, what, kind))
         evidence.append(
-            Evidence(kind, NAME, "border", where, what, rule, guard, _remedy(kind, guard), details(outcome, limits))
+            Evidence(
+                kind,
+                NAME,
+                "border",
+                where,
+                what,
+                rule,
+                guard,
+                _remedy(kind, guard),
+                details(outcome, limits) | {"form": str(form(outcome))},
+            )
         )
-    if not mine:
-        evidence.append(Evidence(Kind.INCONCLUSIVE, NAME, "border", "", "no border could be asked"))
+    evidence += cache_hits(NAME, mine, limits) if seen.plan.fresh else []
+    evidence += _left_out(borders, limits) if seen.complete(NAME) else []
     return ProbeResult(NAME, tuple(checks), tuple(evidence), refused=refused, finished=seen.complete(NAME))
 
 
-def details(outcome: Outcome, limits: Limits) -> dict[str, object]:
-    """The facts of one answer that a report gives for it."""
-    answer = outcome.answer
-    return {
-        "request": outcome.shot.id,
-        "prompt_tokens_sent": outcome.prompt.tokens,
-        "prompt_tokens_reported": answer.prompt_tokens,
-        "status": answer.status,
-        "stream": outcome.shot.stream,
-        "limit": limits.longest,
-        "smallest_pool": limits.pool,
-        "error": answer.error.message if answer.error else None,
-        "seconds": round(answer.total_s, 3),
-    }
+def _alive(seen: Seen) -> bool:
+    """Whether the fleet gave both signs of life, before and after what is over its limits."""
+    signs = [o.answer.answered for o in seen.of(NAME) if o.shot.purpose is Purpose.ALIVE]
+    return len(signs) >= 2 and all(signs)
 
 
-def _fine(outcome: Outcome) -> str:
-    if outcome.shot.within:
+def _reached(mine: Sequence[Outcome], seen: Seen) -> str:
+    """Advertised, accepted, answered: three figures that need not be one."""
+    if seen.found is not None:
+        return seen.found
+    accepted = [o for o in mine if o.answer.status == 200 and o.answer.error is None]
+    answered = [o for o in accepted if o.answer.answered and (o.answer.completion_tokens or o.answer.text)]
+    most = [f"{max((o.prompt.tokens for o in some), default=0):,}" for some in (accepted, answered)]
+    limits = seen.limits
+    figures = f"advertised {limits.advertised:,}, longest by its figures {limits.longest:,}"
+    return f"{figures}; accepted {most[0]}, answered {most[1]}"
+
+
+def _left_out(borders: Sequence[Outcome], limits: Limits) -> list[Evidence]:
+    """A border with a side that nobody asked is no border; the budget leaves out what costs a whole prompt."""
+    inside = any(o.prompt.tokens == limits.longest and o.answer.status is not None for o in borders)
+    outside = any(not o.shot.within for o in borders)
+    if inside and outside:
+        return []
+    if any(o.shot.purpose is Purpose.WITHIN for o in borders) and outside:
+        return []  # it was asked, and what came of it is a finding of its own
+    side = "over" if not outside else "at"
+    what = (
+        f"no prompt {side} the limit of {limits.longest:,} tokens was asked: the budget of prompt tokens is too small"
+    )
+    remedy = f"--budget {4 * limits.longest:,} asks it in both forms.".replace(",", "")
+    return [Evidence(Kind.INCONCLUSIVE, NAME, "border", "", what, remedy=remedy)]
+
+
+def _fine(outcome: Outcome, fits: bool) -> str:
+    if fits:
         return "accepted: HTTP 200, as many prompt tokens as sent"
     return f"refused: HTTP {outcome.answer.status} before any body byte"
-
-
-def unanswered(outcome: Outcome) -> Finding | None:
-    """What is the same on both sides of a limit: a guard that stepped in, silence, saturation, no permission."""
-    answer = outcome.answer
-    if answer.contained and answer.error is not None:
-        error = answer.error
-        what = f"contained: guard {error.guard} refused (HTTP {answer.status}, {error.code}): {error.message}"
-        return Kind.FAIL, what, error.rule, error.guard
-    if answer.status is None or answer.problem is not None:
-        return Kind.INCONCLUSIVE, f"no answer: {answer.problem}", "I3", None
-    if answer.status in (401, 403, 404, 429, 503):
-        said = answer.error.message if answer.error else "no message"
-        return Kind.INCONCLUSIVE, f"could not ask: HTTP {answer.status} ({said[:160]})", None, None
-    return None
 
 
 def _within(outcome: Outcome) -> Finding | None:
@@ -88,6 +109,8 @@ def _within(outcome: Outcome) -> Finding | None:
     if answer.prompt_tokens is None:
         return Kind.INCONCLUSIVE, "the answer tells no prompt tokens", "I4", None
     if outcome.prompt.counted and answer.prompt_tokens != outcome.prompt.tokens:
+        if answer.prompt_tokens < outcome.prompt.tokens:
+            return truncated(outcome)
         what = f"sent {outcome.prompt.tokens:,} prompt tokens, the answer was made from {answer.prompt_tokens:,}"
         return Kind.CORRUPT, what, "I4", None
     if not answer.completion_tokens and not answer.text:
@@ -95,34 +118,6 @@ def _within(outcome: Outcome) -> Finding | None:
     if not outcome.prompt.counted:
         return Kind.INCONCLUSIVE, "the fleet does not count tokens for us, so the border is not exact", None, None
     return None
-
-
-def _over(outcome: Outcome, limits: Limits) -> Finding | None:
-    answer = outcome.answer
-    if answer.refused_as_too_long:
-        if not outcome.prompt.counted:
-            return Kind.INCONCLUSIVE, "the fleet does not count tokens for us, so the border is not exact", None, None
-        return None
-    common = unanswered(outcome)
-    if common is not None:
-        return common
-    if answer.status == 200 and answer.error is not None:
-        what = "the error came inside a stream that had begun with HTTP 200"
-        return Kind.FAIL, f"{what}: {answer.error.message[:160]}", "I3", None
-    if answer.status == 200 and not outcome.prompt.counted and (answer.prompt_tokens or 0) <= limits.longest:
-        return Kind.INCONCLUSIVE, "the length was estimated, and the prompt was no longer than the limit", None, None
-    if answer.status == 200:
-        impossible = outcome.prompt.tokens > min(limits.pool, limits.context)
-        why = (
-            f"no node with a pool of {limits.pool:,} can hold it: the answer was made from something else"
-            if outcome.prompt.tokens > limits.pool
-            else f"it is over the limit of {limits.longest:,}"
-        )
-        kind = Kind.CORRUPT if impossible else Kind.FAIL
-        return kind, f"{outcome.prompt.tokens:,} tokens were answered with HTTP 200, though {why}", "I3", None
-    said = answer.error.message if answer.error else "no message"
-    what = f"refused with HTTP {answer.status} instead of the original error about the length: {said[:160]}"
-    return Kind.FAIL, what, "I3", None
 
 
 def _remedy(kind: Kind, guard: str | None) -> str:

@@ -11,17 +11,18 @@ import re
 from collections.abc import Sequence
 
 from pagefence.fleet import Limits
-from pagefence.probes.boundary.judge import details, unanswered
+from pagefence.probes.boundary.classify import unanswered
 from pagefence.probes.canary.shots import NAME
+from pagefence.probes.details import details
 from pagefence.probes.evidence import Check, Evidence, Kind, ProbeResult
-from pagefence.probes.run import Outcome
+from pagefence.probes.fresh import cache_hits
+from pagefence.probes.prompt import Manner
+from pagefence.probes.run import RECALL_NEEDED, Outcome, settled
 from pagefence.probes.seen import Seen
 from pagefence.probes.sentinel import Sighting, coincidence, scan
 from pagefence.probes.shot import Plan, Purpose
 
-CONTROLS_NEEDED = 0.75
 SLIPS_IN_DOUBT = 3
-_CACHE_TOLERANCE = 32  # tokens that the nonce and a shared word may match by accident
 
 
 def judge(seen: Seen) -> ProbeResult:
@@ -31,8 +32,10 @@ def judge(seen: Seen) -> ProbeResult:
     controls = [o for o in mine if o.shot.purpose is Purpose.CONTROL and o.answer.answered]
     readers = [o for o in mine if o.shot.reads]
     planted = [o for o in ran if o.shot.plants and _took(o)]
-    held = sum(o.recalled for o in controls)
-    usable = bool(controls) and held >= CONTROLS_NEEDED * len(controls)
+    left_out = settled(controls)
+    used = [o for o in controls if o.shot.manner not in left_out]
+    held = sum(o.recalled for o in used)
+    usable = bool(used) and held >= RECALL_NEEDED * len(used)
 
     evidence = [e for o in ran for e in _leaks(plan, o, limits, ran)]
     leaking = {str(e.details["request"]) for e in evidence}
@@ -40,11 +43,9 @@ def judge(seen: Seen) -> ProbeResult:
         evidence += _integrity(outcome, limits, usable)
     evidence += _slips(readers)
     evidence += _grouped([o for o in mine if not o.answer.answered], limits)
-    evidence += _cache_hits(mine, limits) if plan.fresh else []
+    evidence += cache_hits(NAME, mine, limits) if plan.fresh else []
     if not usable:
-        what = (
-            f"positive control {held}/{len(controls)}: this fleet does not give back its own words, so nothing is shown"
-        )
+        what = f"positive control {held}/{len(used)}: this fleet does not give back its own words, so nothing is shown"
         evidence.append(_doubt(what, "Use a model and a wording that repeat their prompt."))
     if not planted:
         evidence.append(_doubt("nothing was planted, so no reader could have shown it", "See why planting failed."))
@@ -56,9 +57,9 @@ def judge(seen: Seen) -> ProbeResult:
         checks=_rows(readers, leaking, controls, planted),
         evidence=tuple(evidence),
         shown=len(shown),
-        refused=sum(o.answer.refused_as_too_long for o in readers),
-        controls=(held + sum(o.recalled for o in legal), len(controls) + len(legal)),
-        coincidence=coincidence(scanned, len(plan.shots)),
+        refused=sum(_refused(o) for o in readers),
+        controls=(held + sum(o.recalled for o in legal), len(used) + len(legal)),
+        coincidence=coincidence(scanned, len(plan.sentinels), plan.words),
         finished=seen.complete(NAME),
     )
 
@@ -165,7 +166,7 @@ def _grouped(outcomes: Sequence[Outcome], limits: Limits) -> list[Evidence]:
     """What was no answer, merged by reason; a rightful refusal is none of it."""
     groups: dict[tuple[Kind, str], tuple[Evidence, list[str]]] = {}
     for outcome in outcomes:
-        if outcome.answer.refused_as_too_long and not outcome.shot.within:
+        if _refused(outcome) and not outcome.shot.within:
             continue
         kind, what, rule, guard = unanswered(outcome) or _odd(outcome)
         key = (kind, f"{rule} {guard} {outcome.answer.status} {re.sub(r'[0-9]+', '#', what)[:60]}")
@@ -176,6 +177,12 @@ def _grouped(outcomes: Sequence[Outcome], limits: Limits) -> list[Evidence]:
         Evidence(e.kind, e.probe, e.check, e.where, e.what, e.rule, e.guard, e.remedy, {**e.details, "requests": ids})
         for e, ids in groups.values()
     ]
+
+
+def _refused(outcome: Outcome) -> bool:
+    """In either form: an error inside a begun stream is the boundary's finding, and no answer that could have shown
+    anything."""
+    return outcome.answer.refused_as_too_long or outcome.answer.refused_in_stream
 
 
 def _odd(outcome: Outcome) -> tuple[Kind, str, str | None, str | None]:
@@ -190,42 +197,44 @@ def _odd(outcome: Outcome) -> tuple[Kind, str, str | None, str | None]:
     return Kind.INCONCLUSIVE, f"no answer: HTTP {answer.status}, {said}", None, None
 
 
-def _cache_hits(outcomes: Sequence[Outcome], limits: Limits) -> list[Evidence]:
-    """Every prompt begins with a fresh nonce: pages of it cannot have been computed before."""
-    found = []
-    for outcome in outcomes:
-        cached = outcome.answers[0].cached_tokens or 0
-        if cached > _CACHE_TOLERANCE:
-            what = f"{cached} tokens of a prompt that begins with a fresh nonce came from a cache"
-            found.append(
-                Evidence(Kind.FAIL, NAME, "cache", outcome.shot.id, what, "I7", details=details(outcome, limits))
-            )
-    return found
-
-
 def _rows(
     readers: Sequence[Outcome], leaking: set[str], controls: Sequence[Outcome], planted: Sequence[Outcome]
 ) -> tuple[Check, ...]:
     over = [o for o in readers if o.shot.purpose is Purpose.READ_OVER]
     legal = [o for o in readers if o.shot.purpose is Purpose.READ]
-    held = sum(o.recalled for o in controls)
     rows = [
         Check("planted", "tenant A", f"{len(planted)} prompts, {sum(o.prompt.tokens for o in planted):,} tokens"),
-        Check("controls", "before planting", f"own recall {held}/{len(controls)}"),
+        *_calibration(controls),
     ]
     for name, group in (("over the limits", over), ("within the limits", legal)):
         answered = [o for o in group if any(a.answered for a in o.answers)]
         refused = [o for o in group if o.answer.refused_as_too_long]
+        in_stream = sum(o.answer.refused_in_stream for o in group)
         contained = [o for o in group if o.answer.contained]
         foreign = sum(o.shot.id in leaking for o in group)
         again = sum(o.first is not None for o in answered)
         text = f"{len(group)} readers, {len(refused)} refused, {len(answered)} answered"
+        text += f", {in_stream} refused inside a stream" if in_stream else ""
         text += f", {len(contained)} stopped by a guard" if contained else ""
         if answered:
             text += f": own recall {sum(o.recalled for o in answered)}/{len(answered)}, foreign words in {foreign}"
         text += f", {again} asked twice" if again else ""
         rows.append(Check("readers", name, text, _grade(group, answered, foreign)))
     return tuple(rows)
+
+
+def _calibration(controls: Sequence[Outcome]) -> list[Check]:
+    """Own recall before planting, and which manners were left out because this model does not copy in them."""
+    left_out = settled(controls)
+    by_manner: dict[Manner, list[Outcome]] = {}
+    for outcome in controls:
+        by_manner.setdefault(outcome.shot.manner, []).append(outcome)
+    said = []
+    for manner, mine in by_manner.items():
+        name = f"{manner.layout} {manner.wording} {sum(o.recalled for o in mine)}/{len(mine)}"
+        said.append(f"{name} (not used)" if manner in left_out else name)
+    held = sum(o.recalled for o in controls)
+    return [Check("controls", "before planting", f"own recall {held}/{len(controls)}: {', '.join(said)}")]
 
 
 def _grade(group: Sequence[Outcome], answered: Sequence[Outcome], foreign: int) -> Kind | None:
@@ -236,5 +245,5 @@ def _grade(group: Sequence[Outcome], answered: Sequence[Outcome], foreign: int) 
         return Kind.CORRUPT
     if any(o.answer.contained for o in group):
         return Kind.FAIL
-    well = all(o.answer.answered or (o.answer.refused_as_too_long and not o.shot.within) for o in group)
+    well = all(o.answer.answered or (_refused(o) and not o.shot.within) for o in group)
     return None if well else Kind.INCONCLUSIVE

@@ -39,10 +39,13 @@ def forbidden_values() -> Mapping[str, object]:
     """
     return {
         "bootstrap_host": "192.0.2.1",
+        "bootstrap_port": 9,
         "bootstrap_room": secrets.randbits(62),
         "kv_transfer_params": {"do_remote_prefill": False, "do_remote_decode": False},
+        "disaggregated_params": {"request_type": "context_and_generation"},
         "rid": f"pagefence-{secrets.token_hex(16)}",
         "cache_salt": f"pagefence-{secrets.token_hex(16)}",
+        "extra_key": f"pagefence-{secrets.token_hex(16)}",
         "data_parallel_rank": 0,
     }
 

@@ -35,19 +35,32 @@ class Advisory:
         """Whether a version is affected; None where that cannot be told.
 
         Not told: no version, none that can be compared, a build from a source tree without tags (its version begins
-        with 0.0 or 0.1 and ends in dev), and a pre-release of the release that brought the fix.
+        with 0.0 or 0.1 and ends in dev), a version of another epoch than the record's, and a pre-release of the release
+        that brought the fix. Where no such release is named, not told either: a post-release of the last that is
+        affected, and a pre-release of any that may be the next one.
         """
         try:
             it = Version(version or "")
         except InvalidVersion:
             return None
+        if it.epoch:
+            return None
         if it.is_devrelease and it.release[:2] in ((0,), (0, 0), (0, 1)):
             return None
         if _specifier(self.affected).contains(it, prereleases=True):
             return True
-        if self.fixed is not None and it.is_prerelease and it.release == Version(self.fixed).release:
+        if it.is_prerelease and _padded(it) in self._first_without():
+            return None
+        if self.fixed is None and it.is_postrelease and _specifier(self.affected).contains(it.base_version):
             return None
         return False
+
+    def _first_without(self) -> tuple[tuple[int, ...], ...]:
+        """The release that brought the fix, or all that may follow the last one that is affected."""
+        if self.fixed is not None:
+            return (_padded(Version(self.fixed)),)
+        major, minor, micro = max(_padded(Version(part.version)) for part in _specifier(self.affected))
+        return (major, minor, micro + 1), (major, minor + 1, 0), (major + 1, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +71,18 @@ class Advisories:
     entries: tuple[Advisory, ...]
 
     def of(self, engine: str) -> tuple[Advisory, ...]:
-        return tuple(entry for entry in self.entries if entry.engine == engine)
+        """Those of an engine, however somebody wrote its name."""
+        return tuple(entry for entry in self.entries if entry.engine == engine.casefold())
 
     def age(self, today: date) -> str:
         """One phrase about how old the list is."""
         days = (today - self.updated).days
         said = f"list of {self.updated}, {days} days old"
         return said if days <= OLD_AFTER_DAYS else f"{said}: too old to rely on, update PageFence"
+
+
+def _padded(version: Version) -> tuple[int, ...]:
+    return (*version.release, 0, 0)[:3]
 
 
 @functools.cache

@@ -50,8 +50,8 @@ def enforced(case: Case) -> Iterator[Finding]:
 RULES = (
     Rule(
         "topology",
-        "A request in which a client sets bootstrap_host, bootstrap_room, kv_transfer_params, rid, cache_salt or "
-        "data_parallel_rank is refused by the router with a 4xx that names the field.",
+        f"A request in which a client sets {', '.join(FIELDS[:-1])} or {FIELDS[-1]} is refused by the router with a "
+        "4xx that names the field.",
         "Whoever names a room, a remote block or another's request id is served what belongs to it. A field that is "
         "dropped in silence cannot be told from one that is believed.",
         "Refuse at the router, by name, what a client must not set.",

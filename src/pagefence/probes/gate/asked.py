@@ -9,7 +9,10 @@ from pagefence.fleet import Answer
 from pagefence.probes.evidence import Kind
 
 # What a client must never set: each names a peer, a room, another request, or the key of a cache.
-FIELDS = ("bootstrap_host", "bootstrap_room", "kv_transfer_params", "rid", "cache_salt", "data_parallel_rank")
+FIELDS = (
+    "bootstrap_host", "bootstrap_port", "bootstrap_room", "kv_transfer_params", "disaggregated_params", "rid",
+    "cache_salt", "extra_key", "data_parallel_rank",
+)  # fmt: skip
 
 Judgement = tuple[Kind | None, str]
 
@@ -76,6 +79,10 @@ def judge_edge(asked: EdgeAnswer, limit: int) -> Judgement:
     if not asked.over:
         if not answer.answered:
             return Kind.INCONCLUSIVE, f"control: {where} are within the limit, but HTTP {answer.status} ({said[:120]})"
+        told = answer.prompt_tokens
+        if told is not None and told < asked.tokens:
+            what = f"it was answered as one of {told:,}, so what was sent as over the limit may not have been"
+            return Kind.INCONCLUSIVE, f"control: {where}: {what}"
         return None, f"{where}: answered, as they are within the limit"
     if generated:
         if not asked.counted and (answer.prompt_tokens or 0) <= limit:

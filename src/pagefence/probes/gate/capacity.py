@@ -66,7 +66,7 @@ def _ranks(node: NodeFacts) -> tuple[Figure, ...]:
 def _held_against(case: Case, node: NodeFacts, have: int, need: int, longest: int) -> str:
     name = "edge limit" if longest == case.policy.edge_limit else "context"
     each = known(node.bytes_per_token)
-    price = "price unknown" if each is None else f"has {_size(have * each)}, needs {_size(need * each)}"
+    price = "size in bytes unknown" if each is None else f"has {_size(have * each)}, needs {_size(need * each)}"
     return f"pool {have:,} tokens, needs {need:,} ({name} {longest:,} x {case.policy.headroom:g}), {price}"
 
 
@@ -121,12 +121,13 @@ def advertised(case: Case) -> Iterator[Finding]:
     for node in facts.nodes:
         real += [n + (node.role == PREFILL) for n in map(known, _ranks(node)) if n is not None]
     if promised is None:
-        if said.problem != "no router was given":
+        if said.problem != "no router was given" and not case.router_silent:
             what = f"the advertised limit is unknown: {unknown(said)}"
-            yield Finding(facts.url, what, Kind.INCONCLUSIVE, "Let the gate read /v1/models (PAGEFENCE_KEY_A).")
+            yield Finding(facts.url, what, Kind.INCONCLUSIVE, _PROMISE)
         return
     if not real or promised <= min(real):
-        yield Finding(facts.url, f"{promised:,} tokens, which every node holds")
+        declared = "; it was declared, not told" if said.source.startswith("declared") else ""
+        yield Finding(facts.url, f"{promised:,} tokens, which every node holds{declared}")
         return
     what = f"clients are promised {promised:,} tokens, but the real limit is {min(real):,}"
     if limit is None or limit > min(real):
@@ -138,6 +139,10 @@ def advertised(case: Case) -> Iterator[Finding]:
         yield Finding(facts.url, what, Kind.INCONCLUSIVE, "Let the gate ask the edge (--active).")
 
 
+_PROMISE = (
+    "Let the model list of the server or router tell it (/v1/models), or declare its context, which then counts as "
+    "what it promises (--declare context=N)."
+)
 _INCIDENT = "https://github.com/sgl-project/sglang/issues/30233"
 
 RULES = (

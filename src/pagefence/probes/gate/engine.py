@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pagefence.fleet import NodeFacts
-from pagefence.fleet.facts import DECODE, PREFILL, Flag
+from pagefence.fleet.facts import DECODE, PREFILL, ROUTER, Flag
 from pagefence.probes.evidence import Kind
 from pagefence.probes.gate.rule import Case, Finding, Rule, known, label, several
 
@@ -86,7 +86,8 @@ def _compared(legs: list[NodeFacts]) -> Iterator[tuple[str, list[str | None]]]:
     yield "the transfer back-end", [None if f is None or f.value is None else str(f.value) for f in transfer]
     pages = [known(node.page_size) for node in legs]
     yield "the page size", [None if size is None else str(size) for size in pages]
-    yield "kv_cache_dtype", [node.settings.get("kv_cache_dtype") for node in legs]
+    types = [node.settings.get("kv_cache_dtype") for node in legs]
+    yield "kv_cache_dtype", [None if kind in ("", "None") else kind for kind in types]
 
 
 def advisory(case: Case) -> Iterator[Finding]:
@@ -100,7 +101,7 @@ def advisory(case: Case) -> Iterator[Finding]:
         where, name = several(nodes), f"{engine} {version or ''}".strip()
         if engine in _NO_ENGINE:
             what = "the engine is unknown, so no advisory can be looked up"
-            yield Finding(where, what, Kind.INCONCLUSIVE, "Name the workers themselves; a router tells no engine.")
+            yield Finding(where, what, Kind.INCONCLUSIVE, _name_it(nodes))
             continue
         entries = listed.of(str(engine))
         if not entries:
@@ -121,10 +122,17 @@ def advisory(case: Case) -> Iterator[Finding]:
             )
             yield Finding(
                 where, f"{engine}: {said}, and {len(doubtful)} advisories may apply", Kind.INCONCLUSIVE,
-                "Let the live process tell a released version.",
+                "Let the live process tell a released version, or declare it (--declare version=V).",
             )  # fmt: skip
         if not any(affected is not False for _, affected in readings):
             yield Finding(where, f"{name}: none of {len(entries)} advisories applies; {listed.age(case.today)}")
+
+
+def _name_it(nodes: list[NodeFacts]) -> str:
+    """A flag is for all nodes, so what stands before workers that tell their engine is named in the file."""
+    if any(node.role == ROUTER for node in nodes):
+        return 'Say what it is: engine = "NAME" and version = "V" beside its url in the [router] table of fleet.toml.'
+    return "Say what it is: --declare engine=NAME --declare version=V."
 
 
 RULES = (

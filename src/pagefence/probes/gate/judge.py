@@ -5,6 +5,7 @@ Nothing is asked here and nothing is sent. A figure that cannot be read is INCON
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, date, datetime
 
 from pagefence.fleet import FleetFacts
@@ -52,12 +53,17 @@ def gate(
         advisories or bundled(),
         today or datetime.now(tz=UTC).date(),
     )
-    found = [(rule, finding) for rule in RULES for finding in rule.check(case)]
+    found = [(rule, _one_line(finding)) for rule in RULES for finding in rule.check(case)]
     return ProbeResult(
         NAME,
         tuple(Check(rule.id, f.where, f.text, f.kind) for rule, f in found),
         tuple(evidence for rule, f in found if (evidence := _evidence(rule, f)) is not None),
     )
+
+
+def _one_line(finding: Finding) -> Finding:
+    """Words of a fleet must not begin a line: a job's log may take it for a command, and a person for a verdict."""
+    return replace(finding, where=" ".join(finding.where.split()), text=" ".join(finding.text.split()))
 
 
 def _evidence(rule: Rule, finding: Finding) -> Evidence | None:

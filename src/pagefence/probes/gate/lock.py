@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -77,6 +78,8 @@ class _Changes:
 def read_lock(path: Path) -> LockState:
     """Never raises: what is wrong with the file is in the answer."""
     try:
+        if path.exists() and not path.is_file():
+            return LockState(str(path), problem="it is no file")  # and reading a pipe might never end
         raw = path.read_bytes()
     except FileNotFoundError:
         return LockState(str(path), problem="there is no such file", absent=True)
@@ -94,7 +97,8 @@ def read_lock(path: Path) -> LockState:
 
 
 def write_lock(path: Path, facts: FleetFacts) -> None:
-    """The whole file or none. Raises CannotWrite."""
+    """The whole file or none; of a link, where it leads. Raises CannotWrite."""
+    path = Path(os.path.realpath(path))
     document = Approved(SCHEMA_VERSION, {node.url: record(node) for node in facts.everyone()})
     write_atomically(
         path, msgspec.json.format(msgspec.json.encode(document, order="sorted"), indent=2) + b"\n", READABLE

@@ -9,6 +9,7 @@ from pathlib import Path
 from pagefence.mistakes import Usage
 
 HEADROOM = 1.25
+_LARGEST_PROMPT = 100_000_000  # tokens; a text of half a gigabyte
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,5 +36,7 @@ class Policy:
             raise Usage(f"a headroom of {self.headroom:g} is no headroom: it is at least 1")
         if self.edge_limit is not None and self.edge_limit < 1:
             raise Usage(f"an edge limit of {self.edge_limit} tokens lets no prompt through")
+        if self.active and self.edge_limit is not None and self.edge_limit > _LARGEST_PROMPT:
+            raise Usage(f"--active sends prompts as long as the edge limit: {self.edge_limit:,} tokens are too many")
         if self.approve and self.lock is None:
             raise Usage("--approve writes what is approved to a file: name it with --lock FILE")

@@ -40,6 +40,11 @@ class Case:
         """The nodes that could be asked; the others are said once, by `pool`."""
         return tuple(node for node in self.facts.nodes if node.problem is None)
 
+    @property
+    def router_silent(self) -> bool:
+        """The router could not be asked. `facts` has said so: what follows from it is no finding of its own."""
+        return bool(self.facts.problems) and self.facts.router is not None and self.facts.router.problem is not None
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:

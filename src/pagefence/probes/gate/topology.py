@@ -30,6 +30,8 @@ def roles(case: Case) -> Iterator[Finding]:
     """Both sides of a hand-off, each by name. A single server needs no role."""
     facts = case.facts
     if not facts.nodes:
+        if case.router_silent:
+            return
         what = "no worker was named, and the fleet lists none whose pool could be read"
         yield Finding(facts.url, what, Kind.INCONCLUSIVE, "Name the workers with --prefill and --decode.")
         return
@@ -38,7 +40,8 @@ def roles(case: Case) -> Iterator[Finding]:
     for node in facts.nodes:
         if node.role == UNKNOWN:
             what = "does not say whether it is prefill or decode"
-            yield Finding(label(node), what, Kind.INCONCLUSIVE, "Declare it with --prefill or --decode.")
+            remedy = "Declare it: --prefill or --decode, or a [[worker]] of fleet.toml where it does both."
+            yield Finding(label(node), what, Kind.INCONCLUSIVE, remedy)
     for role in missing:
         what = f"the fleet is disaggregated but no {role} node was found"
         yield Finding(facts.url, what, Kind.INCONCLUSIVE, f"Name it with --{role} URL.")
@@ -63,7 +66,9 @@ def figures(case: Case) -> Iterator[Finding]:
                 what = f"the {name} was read at {figure.source}, which is {not_live}, not a live figure"
                 yield Finding(label(node), what, Kind.INCONCLUSIVE)
     if case.readable and not doubtful:
-        yield Finding(case.facts.url, f"every figure of {len(case.readable)} nodes is live or declared")
+        count = len(case.readable)
+        several = "1 node" if count == 1 else f"{count} nodes"
+        yield Finding(case.facts.url, f"every known figure of {several} is live or declared")
 
 
 def _used(node: NodeFacts) -> Iterator[tuple[str, Figure]]:
@@ -87,6 +92,10 @@ def ready(case: Case) -> Iterator[Finding]:
         yield Finding(facts.url, f"the fleet itself says that it is not ready: {why}", Kind.INCONCLUSIVE)
     elif facts.ready is True:
         yield Finding(facts.url, "the fleet says that it is ready")
+    for node in facts.nodes:
+        if node.ready is False and facts.ready is not False:
+            why = "; ".join(node.reasons) or "no reason given"
+            yield Finding(label(node), f"says of itself that it is not ready: {why}", Kind.INCONCLUSIVE)
 
 
 def exposed(case: Case) -> Iterator[Finding]:
@@ -118,7 +127,7 @@ RULES = (
         "facts",
         "The fleet as a whole can be read: its router answers, and names no worker that nobody asked.",
         "What was not asked was not checked.",
-        "Let the gate reach this address, and name every worker.",
+        "Let the gate reach this address (is it the right one, and the right key?), and name every worker.",
         "I8",
         (_INCIDENT,),
         problems,

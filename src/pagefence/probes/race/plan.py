@@ -86,6 +86,15 @@ class RacePlan:
         return (*self.controls, self.long, *self.shots, *self.after, self.long_after)
 
     @property
+    def cost(self) -> str:
+        """What it costs at most, in a sentence."""
+        prompts, new = self.tokens
+        return (
+            f"race: {len(self.everything):,} requests, up to {self.profile.at_once} at once, at most {prompts:,} "
+            f"prompt tokens and {new:,} new ones, {self.profile.seconds:g} s for the crowd"
+        )
+
+    @property
     def tokens(self) -> tuple[int, int]:
         """Prompt tokens and new tokens, if nobody hung up."""
         return sum(s.tokens for s in self.everything), sum(s.max_tokens for s in self.everything)

@@ -1,0 +1,190 @@
+"""The probes that send prompts: whether they can, at which limits, and one plan for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from pagefence.fleet import Fleet, FleetFacts, Limits, Request
+from pagefence.fleet.facts import limits as borders
+from pagefence.mistakes import Usage
+from pagefence.probes.boundary.find import find, hint_of, limits_of
+from pagefence.probes.canary.shots import NAME as CANARY
+from pagefence.probes.examination import CROWDS, JUDGES, Config, Examination
+from pagefence.probes.latency.policy import Timing
+from pagefence.probes.latency.shots import NAME as LATENCY
+from pagefence.probes.plan import make_plan
+from pagefence.probes.race.drive import RaceLog, race
+from pagefence.probes.race.plan import NAME as RACE
+from pagefence.probes.race.plan import plan as race_plan
+from pagefence.probes.run import Progress, execute, patiently
+from pagefence.probes.salt.sharing import Sharing, field_for
+from pagefence.probes.salt.shots import NAME as SALT
+from pagefence.probes.shot import Maker, Plan
+from pagefence.probes.windows import Watcher
+from pagefence.probes.words import words_for
+
+_SHORTEST = 64
+_SEARCH_LEAST, _SEARCH_PROMPTS = 16_000, 3  # for finding unknown limits: so many tokens, or so many longest prompts
+
+
+async def ask(
+    fleet: Fleet,
+    examination: Examination,
+    facts: FleetFacts,
+    progress: Progress,
+    announce: Callable[[str], None],
+) -> None:
+    """The probes that send prompts: one plan for all."""
+    config = examination.config
+    # In `verify` the times of the others' answers are judged; only asked for itself it sends prompts of its own.
+    asking = tuple(name for name in config.probes if name in JUDGES and (name != LATENCY or config.timing.asked))
+    races = any(name in CROWDS for name in config.probes)
+    if not asking and not races:
+        return
+    _calibrated(config.timing, facts)
+    sharing = replace(config.sharing, field=field_for(facts, config.sharing.field))
+    if config.dry_run:
+        examination.obstacle = _dry_run(config, facts, asking, sharing, fleet.keys.two, announce)
+        return
+    examination.obstacle = await _obstacle(fleet, facts, (*asking, *((RACE,) if races else ())), sharing)
+    if examination.obstacle is not None:
+        return
+    maker = Maker(config.seed, await words_for(fleet))
+    found = borders(facts)
+    if isinstance(found, str):
+        found = await _by_asking(fleet, examination, facts, maker, found, progress, announce)
+    if not isinstance(found, str) and found.longest < _SHORTEST:
+        found = f"the longest legal prompt is {found.longest} tokens, too short for a probe"
+    if isinstance(found, str):
+        examination.obstacle = found
+        return
+    examination.limits = found
+    if asking:
+        await _planned(fleet, examination, facts, asking, maker, sharing, found, progress, announce)
+    if races:
+        await _race(fleet, examination, found, progress, announce)
+
+
+async def _planned(
+    fleet: Fleet,
+    examination: Examination,
+    facts: FleetFacts,
+    asking: tuple[str, ...],
+    maker: Maker,
+    sharing: Sharing,
+    found: Limits,
+    progress: Progress,
+    announce: Callable[[str], None],
+) -> None:
+    config = examination.config
+    before = examination.found.shots if examination.found is not None else ()
+    plan = make_plan(
+        found,
+        config.seed,
+        asking,
+        config.fresh,
+        config.budget,
+        maker,
+        before,
+        fleet.keys.two,
+        sharing,
+        config.timing.rounds,
+    )
+    announce(_cost_of(plan, config, found, asking))
+    await execute(fleet, plan, examination.log, progress, Watcher(fleet, facts))
+
+
+async def _race(
+    fleet: Fleet, examination: Examination, found: Limits, progress: Progress, announce: Callable[[str], None]
+) -> None:
+    """Last, and apart from the plan of the others: a fleet that it leaves damaged would damage their answers."""
+    crowd = race_plan(found, examination.config.seed, examination.config.race)
+    announce(crowd.cost)
+    examination.race = RaceLog(crowd)
+    await race(fleet, examination.race, examination.log, progress)
+
+
+def _cost_of(plan: Plan, config: Config, limits: Limits, asking: tuple[str, ...]) -> str:
+    shares = ", ".join(f"{name} {plan.prompt_tokens_of(name):,}" for name in asking)
+    return (
+        f"plan: {len(plan.expected)} requests, about {plan.prompt_tokens:,} prompt tokens ({shares}) and "
+        f"{plan.new_tokens:,} new ones (seed {config.seed}); longest legal prompt {limits.longest:,}"
+    )
+
+
+def _dry_run(
+    config: Config,
+    facts: FleetFacts,
+    asking: tuple[str, ...],
+    sharing: Sharing,
+    two: bool,
+    announce: Callable[[str], None],
+) -> str:
+    """Show what would be sent, wave by wave. What it returns keeps the run from being clean."""
+    found = borders(facts)
+    if isinstance(found, str):
+        return f"a dry run sends nothing, and the limits are unknown ({found}), so there is no plan to show"
+    if any(name in CROWDS for name in config.probes):
+        announce(race_plan(found, config.seed, config.race).cost)
+    plan = make_plan(
+        found, config.seed, asking, config.fresh, config.budget, two=two, sharing=sharing, rounds=config.timing.rounds
+    )
+    announce(_cost_of(plan, config, found, asking))
+    for wave in plan.waves:
+        lengths = sorted({shot.tokens for shot in wave.shots})
+        only = " (only where it answers over its limits)" if wave.unproven else ""
+        announce(f"  {wave.title}: {len(wave.shots)} of {', '.join(f'{n:,}' for n in lengths)} tokens{only}")
+    return "a dry run sends nothing"
+
+
+async def _by_asking(
+    fleet: Fleet,
+    examination: Examination,
+    facts: FleetFacts,
+    maker: Maker,
+    unknown: str,
+    progress: Progress,
+    announce: Callable[[str], None],
+) -> Limits | str:
+    """The limits of a fleet that tells none, found by asking; or why they stay unknown."""
+    hint = hint_of(facts)
+    budget = examination.config.budget or max(_SEARCH_LEAST, _SEARCH_PROMPTS * (hint or 0))
+    announce(
+        f"the limits are unknown ({unknown}): asking for them, with at most {budget:,} prompt tokens "
+        f"(advertised: {f'{hint:,}' if hint is not None else 'nothing'})"
+    )
+    examination.found = await find(fleet, facts, maker, budget, examination.log, progress)
+    found = limits_of(examination.found, facts)
+    if isinstance(found, str):
+        return f"the limits are unknown ({unknown}), and asking did not find them: {found}"
+    announce(examination.found.sentence)
+    return found
+
+
+def _calibrated(timing: Timing, facts: FleetFacts) -> None:
+    """Raises Usage for a calibration of another model, engine or version."""
+    refused = timing.calibration.refusal(facts) if timing.calibration is not None else None
+    if refused is not None:
+        raise Usage(f"{refused}; take one of this fleet with `pagefence latency --calibrate FILE`")
+
+
+async def _obstacle(fleet: Fleet, facts: FleetFacts, asking: tuple[str, ...], sharing: Sharing) -> str | None:
+    """Why prompts cannot be sent, if they cannot: found out before a hundred requests fail one by one."""
+    if fleet.target.router is None:
+        return "no router URL was given, so no client's request can be sent"
+    both = [name for name in asking if name in (CANARY, *CROWDS)]
+    if both and not fleet.keys.two:
+        return f"the {both[0]} needs two tenants: set PAGEFENCE_KEY_A and PAGEFENCE_KEY_B to different keys"
+    if SALT in asking and sharing.field is None and not fleet.keys.two:
+        return (
+            "the salt probe needs two tenants: set PAGEFENCE_KEY_A and PAGEFENCE_KEY_B to different keys, or name the "
+            "field that tells them apart with --salt-field"
+        )
+    for tenant in ("a", "b") if fleet.keys.two else ("a",):
+        answer = await patiently(fleet, Request("Hello", 1), tenant, 30.0)
+        if not answer.answered:
+            said = answer.error.message if answer.error else (answer.problem or "no message")
+            reasons = f" (not ready: {'; '.join(facts.reasons)})" if facts.ready is False and facts.reasons else ""
+            return f"a five-letter prompt of tenant {tenant.upper()} got HTTP {answer.status}: {said[:200]}{reasons}"
+    return None

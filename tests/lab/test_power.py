@@ -98,14 +98,24 @@ def test_one_fleet_serves_all_runs_of_a_fault_and_each_run_is_kept_at_once(tmp_p
     def tell(what: str) -> None:
         sizes.append(len(PowerLog.at(log.path).runs))
 
-    measure(Plan([faults.find("stub-transfer")], seeds=2, clean=1, profiles=(VERIFY,)), log, tell)
+    plan = Plan([faults.find("stub-transfer")], seeds=2, clean=1, profiles=(USUAL,))
+    measure(plan, log, tell)
     assert toys == [CLEAN, "stub-transfer"]
     assert sorted(set(sizes)) == [0, 1, 2]
-    assert [r.verdict for r in log.of(CLEAN, VERIFY)] == ["CLEAN"]
-    assert {r.verdict for r in log.of("stub-transfer", VERIFY)} == {"LEAK"}
-    assert all("canary" in r.found and r.prompt_tokens > 0 for r in log.of("stub-transfer", VERIFY))
-    measure(Plan([faults.find("stub-transfer")], seeds=2, clean=1, profiles=(VERIFY,)), log, tell)
+    assert {r.verdict for r in log.runs.values()} == {"UUID not seen"}
+    assert all(r.shown > 0 and r.prompt_tokens > 0 for r in log.of(CLEAN, USUAL))
+    measure(plan, log, tell)
     assert len(toys) == 2, "nothing was left to run"
+
+
+def test_a_run_of_verify_is_kept_with_what_each_probe_found(tmp_path: Path, toys: list[str]) -> None:
+    log = PowerLog.at(tmp_path / "power.jsonl")
+    measure(Plan([faults.find("stub-transfer")], seeds=1, clean=0, profiles=(VERIFY,)), log, lambda _: None)
+    (run,) = log.of("stub-transfer", VERIFY)
+    assert (run.verdict, run.early, run.fleet) == ("LEAK", False, 1)
+    assert run.found["canary"][0] == "LEAK"
+    assert run.prompt_tokens > 0
+    assert run.controls[0] > 0
 
 
 def test_a_fault_that_spoils_its_fleet_gets_a_fresh_one_for_each_run(tmp_path: Path, toys: list[str]) -> None:

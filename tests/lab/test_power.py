@@ -139,6 +139,7 @@ def test_the_usual_script_finds_nothing_of_the_incident_and_costs_what_it_says()
         async with Fleet(Target(toy.url), Keys(*KEYS), 10.0) as fleet:
             said = await run_script(fleet, 512, 1, lambda _: None)
         assert (said.found, said.requests) == (0, 2 * ROUNDS)
+        assert said.answered >= ROUNDS
         assert said.new_tokens <= NEW_TOKENS * said.requests
 
     with running(toy):

@@ -27,7 +27,7 @@ from pagefence.probes.gate import Policy
 from pagefence.probes.race.plan import Profile
 from pagefence.verdict.decide import decide
 
-CONTEXT = 2048
+_CONTEXT = 2048  # where a fleet advertises none
 VIOLATIONS = ("LEAK", "CORRUPT", "FAIL")
 # Faults that show only, or mostly, beside others; those that need hang-ups are among them by their own word.
 _RACES = ("double-free", "duplicate-room", "early-send", "metadata-race")
@@ -146,8 +146,8 @@ async def _run(running: Running, fleets: _Fleets, profile: str, seed: int, tell:
     started = time.monotonic()
     async with Fleet(running.target, running.keys, fleets.plan.timeout_s) as fleet:
         if profile == USUAL:
-            await describe(fleet)
-            said = await run_script(fleet, CONTEXT, seed, tell)
+            context = (await describe(fleet)).advertised.value or _CONTEXT
+            said = await run_script(fleet, context, seed, tell)
             line = Line(
                 fleets.name,
                 profile,

@@ -1,7 +1,8 @@
 """A toy fleet that serves requests beside each other, with the bugs that only a crowd shows.
 
-Its model goes on with the last line of a prompt. Pages are leased until a request ends or its client has gone, and who
-finds too few waits. Everything happens in one event loop, so a bug shows by counting, not by luck.
+Its model goes on with the last line of a prompt. Pages are leased until a request ends or its client has gone. Who finds
+too few waits, or is told so where none will ever come back. Everything happens in one event loop, so a bug shows by
+counting, not by luck.
 """
 
 from __future__ import annotations
@@ -43,6 +44,10 @@ class Racing:
         self.pages = self.toy.decode_pool // PAGE
         self.changed = asyncio.Condition()
 
+    def exhausted(self, pages: int) -> bool:
+        """Pages are lost for good: too few are free, and nobody holds one who could give it back."""
+        return self.pages < pages and not self.live
+
     def says(self, prompt: str, new: int, number: int) -> list[str]:
         """The tokens of an answer."""
         own = prompt.splitlines()[-2].removeprefix("- ").split()
@@ -74,6 +79,8 @@ def racing_application(world: Racing) -> Starlette:
         if body["prompt"] == "Hello":
             return JSONResponse(_whole([" there"], 1, 1))
         length = len(tokens_of(body["prompt"]))
+        if world.exhausted(-(-(length + body["max_tokens"]) // PAGE)):
+            return JSONResponse({"error": {"message": "no pages"}}, 503, {"retry-after": "0.01"})
         if body.get("stream"):
             return StreamingResponse(_stream(world, number, body, length), media_type="text/event-stream")
         said = [token async for token in _generate(world, number, body, length)]
@@ -94,7 +101,9 @@ def _whole(said: list[str], length: int, new: int) -> dict[str, Any]:
 async def _generate(world: Racing, number: int, body: dict[str, Any], length: int) -> AsyncIterator[str]:
     pages = -(-(length + body["max_tokens"]) // PAGE)
     async with world.changed:
-        await world.changed.wait_for(lambda: world.pages >= pages)
+        await world.changed.wait_for(lambda: world.pages >= pages or world.exhausted(pages))
+        if world.exhausted(pages):
+            return
         world.pages -= pages
     said = world.says(body["prompt"], body["max_tokens"], number)
     world.most = max(world.most, len(world.live))
@@ -135,7 +144,7 @@ async def _stream(world: Racing, number: int, body: dict[str, Any], length: int)
     async for token in _generate(world, number, body, length):
         said += 1
         yield f"data: {json.dumps({'choices': [{'text': token, 'finish_reason': None}]})}\n\n"
-    if number in world.killed:
+    if number in world.killed or said == 0:
         return
     yield f"data: {json.dumps({'choices': [{'text': '', 'finish_reason': 'length'}]})}\n\n"
     usage = {"prompt_tokens": length, "completion_tokens": body["max_tokens"]}

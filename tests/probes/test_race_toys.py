@@ -10,6 +10,7 @@ import pytest
 
 from pagefence.fleet import Fleet, Keys, Target
 from pagefence.probes import Config, Evidence, Examination, Kind, ProbeResult, examine
+from pagefence.probes.race import drive
 from pagefence.probes.race.plan import Profile
 from pagefence.verdict import decide
 from tests.probes.racing import Racing, nonce_of, racing_application
@@ -48,7 +49,7 @@ def test_a_sound_fleet_is_clean_also_when_it_tells_clients_to_wait() -> None:
     assert (verdict.name, result.evidence) == ("CLEAN", ())
     assert result.shown > 30
     assert result.controls == (16, 16)
-    assert world.most > 4, "requests ran beside each other"
+    assert world.most >= 3, "requests ran beside each other"
     assert examination.race is not None
     assert sum(e.waits for e in examination.race.crowd) > 5
 
@@ -97,8 +98,10 @@ def test_a_hang_up_that_ends_another_request_is_a_violation() -> None:
     assert not any(e.kind is Kind.LEAK for e in evidence)
 
 
-def test_pages_that_hang_ups_lose_are_missed_at_rest() -> None:
-    _, evidence = judged("loses-pages", timeout_s=0.7)
+def test_pages_that_hang_ups_lose_are_missed_at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drive, "_REST_S", 0.1)
+    monkeypatch.setattr(drive, "_WAITS", 2)
+    _, evidence = judged("loses-pages")
     assert [e.rule for e in evidence if e.check == "rest"] == ["I6"]
 
 

@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.installed
 MOONCAKE_LIBRARIES := libibverbs1 libnl-3-200 libnl-route-3-200 libnuma1 libcurl4
 
-.PHONY: help setup verify test test-slow test-engines soak test-mooncake mutation explore lint format bench bench-peers bench-engine docs matrix clean
+.PHONY: help setup verify test test-slow test-engines soak test-mooncake test-browser mutation explore lint format bench bench-peers bench-engine docs matrix clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*##/\t/' | expand -t 14
@@ -22,6 +22,7 @@ setup: $(READY) ## virtual environment, dependencies and the model
 verify: setup ## prove the embedded fleet (ARGS="--fault stub-transfer --guards off" to see it fail)
 	@$(BIN)/pagefence verify $(ARGS)
 
+# Rules of deploy/prometheus are checked with promtool where it is there: apt-get install prometheus
 test: setup ## the test suite, under five minutes on two cores
 	$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
 
@@ -39,6 +40,12 @@ test-mooncake: setup ## the second way between prefill and decode; installs Moon
 	@$(BIN)/python -c 'import mooncake.engine' 2> /dev/null || { [ "$$(id -u)" = 0 ] && apt-get install -y -q $(MOONCAKE_LIBRARIES); } \
 	  || { echo "Mooncake links libraries that are missing. As root: apt-get install $(MOONCAKE_LIBRARIES)"; exit 1; }
 	$(BIN)/python -m pytest -m mooncake $(ARGS)
+
+test-browser: setup ## the HTML report in headless Chromium; installs playwright, and Debian's chromium if root (ARTEFACTS=FOLDER)
+	$(BIN)/python -m pip install --disable-pip-version-check -q -e '.[browser]'
+	@command -v chromium chromium-browser google-chrome > /dev/null || { [ "$$(id -u)" = 0 ] && apt-get install -y -q chromium; } \
+	  || { echo "A browser is missing. On Debian, as root: apt-get install chromium"; exit 1; }
+	$(BIN)/python -m pytest -m browser -rs tests/browser $(if $(ARTEFACTS),--artefacts "$(ARTEFACTS)") $(ARGS)
 
 mutation: setup ## break pool/ and protocol/ in 2,000 ways and see that a test notices; goes on where it was stopped
 	@nice -n 19 $(BIN)/python -m tests.mutation $(ARGS)
@@ -68,6 +75,7 @@ bench-engine: setup ## this engine beside vLLM, llama-server, transformers; what
 docs: $(READY) ## regenerate the generated pages
 	$(BIN)/python -m pagefence.protocol.table > docs/reference/protocol.md
 	$(BIN)/python -m pagefence.probes.gate.rules > docs/reference/gate-rules.md
+	$(BIN)/python -m pagefence.watch.reference > docs/reference/watch-metrics.md
 	$(BIN)/pagefence lab traces docs/reference
 
 matrix: setup ## every fault against every detector, the real engine too: over an hour; goes on where it was stopped

@@ -13,11 +13,11 @@ import pagefence
 SOURCE = Path(pagefence.__file__).parent
 PROJECT = SOURCE.parent.parent
 # Ground floor first; a room imports only from the floors below it.
-FLOORS = ("pool", "protocol", "sim", "engine", "fleet", "probes", "verdict", "lab")
+FLOORS = ("pool", "protocol", "sim", "engine", "fleet", "probes", "verdict", "watch", "lab")
 # What every floor may use.
 GROUND = {"process", "models", "mistakes", "files", "run", "ticker"}
 # The roof: what may use everything.
-ROOF = {"cli", "options", "session", "__main__"}
+ROOF = {"cli", "options", "session", "consent", "replaying", "__main__"}
 
 
 def room_of(path: Path) -> str:

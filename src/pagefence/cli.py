@@ -30,6 +30,11 @@ app = typer.Typer(
 
 _Yes = Annotated[bool, typer.Option("--yes", help="Do not ask before sending prompts to a fleet that is not ours.")]
 _Report = "report; - for standard output."
+_KEYS = "PAGEFENCE_KEY_A=..., _B, _ADMIN; instead of the environment."
+_TIMEOUT = "Seconds that one answer may take. Default: 120."
+_CA = "Authorities to trust instead of the system's, PEM."
+_CERT = "Certificate to show, PEM."
+_CERT_KEY = "Its private key, PEM, without a pass phrase."
 
 
 class Where:
@@ -58,24 +63,16 @@ class Where:
     ] = None
     keys_file: Annotated[
         Path | None,
-        typer.Option("--keys-file", help="PAGEFENCE_KEY_A=..., _B, _ADMIN; instead of the environment."),
+        typer.Option("--keys-file", help=_KEYS),
     ] = None
-    timeout: Annotated[
-        float | None, typer.Option("--timeout", min=0.1, help="Seconds that one answer may take. Default: 120.")
-    ] = None
+    timeout: Annotated[float | None, typer.Option("--timeout", min=0.1, help=_TIMEOUT)] = None
     retries: Annotated[
         int | None,
         typer.Option("--retries", min=0, max=10, help="Times to ask an overloaded node again. Default: 1."),
     ] = None
-    ca: Annotated[
-        Path | None, typer.Option("--ca", metavar="FILE", help="Authorities to trust instead of the system's, PEM.")
-    ] = None
-    client_cert: Annotated[
-        Path | None, typer.Option("--client-cert", metavar="FILE", help="Certificate to show, PEM.")
-    ] = None
-    client_key: Annotated[
-        Path | None, typer.Option("--client-key", metavar="FILE", help="Its private key, PEM, without a pass phrase.")
-    ] = None
+    ca: Annotated[Path | None, typer.Option("--ca", metavar="FILE", help=_CA)] = None
+    client_cert: Annotated[Path | None, typer.Option("--client-cert", metavar="FILE", help=_CERT)] = None
+    client_key: Annotated[Path | None, typer.Option("--client-key", metavar="FILE", help=_CERT_KEY)] = None
 
 
 class Prompts:
@@ -95,7 +92,21 @@ class Prompts:
             "--budget", min=1, metavar="N", help="Prompt tokens for boundary and canary. Default: 8 x the limit."
         ),
     ] = None
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Read the figures, show the plan, send no prompt.")] = False
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Read the figures, or take declared ones; show the plan, send no prompt. Exit 3."
+        ),
+    ] = False
+    ask_above: Annotated[
+        int | None,
+        typer.Option(
+            "--ask-above",
+            min=0,
+            metavar="N",
+            help="Prompt tokens that go out without --yes and a terminal. Default: 100000.",
+        ),
+    ] = None
 
 
 class Salt:
@@ -126,6 +137,12 @@ class Reports:
     json: Annotated[str | None, typer.Option("--json", metavar="FILE", help=f"JSON {_Report}")] = None
     junit: Annotated[str | None, typer.Option("--junit", metavar="FILE", help=f"JUnit {_Report}")] = None
     sarif: Annotated[str | None, typer.Option("--sarif", metavar="FILE", help=f"SARIF {_Report}")] = None
+    html: Annotated[
+        str | None, typer.Option("--html", metavar="FILE", help="A page for a browser, that needs no network.")
+    ] = None
+    unredacted: Annotated[
+        bool, typer.Option("--unredacted", help="Show answers of a live fleet whole: they may be other people's text.")
+    ] = False
 
 
 class Headroom:
@@ -256,6 +273,65 @@ class Keep:
     keep: Annotated[bool, typer.Option("--keep", help="Embedded fleet: leave it up afterwards, until Ctrl-C.")] = False
 
 
+class Replay:
+    """What to send again, and where."""
+
+    evidence: Annotated[
+        Path, typer.Argument(metavar="EVIDENCE", help="The JSON report, or the folder of request bodies.")
+    ]
+    to: Annotated[
+        str | None, typer.Argument(metavar="[URL]", help="Where to; else where it was sent, after a question.")
+    ] = None
+    ask_above: Annotated[
+        int | None,
+        typer.Option("--ask-above", min=0, metavar="N", help="Prompt tokens that go out without --yes."),
+    ] = None
+    keys_file: Annotated[Path | None, typer.Option("--keys-file", help=_KEYS)] = None
+    timeout: Annotated[float | None, typer.Option("--timeout", min=0.1, help=_TIMEOUT)] = None
+    ca: Annotated[Path | None, typer.Option("--ca", metavar="FILE", help=_CA)] = None
+    client_cert: Annotated[Path | None, typer.Option("--client-cert", metavar="FILE", help=_CERT)] = None
+    client_key: Annotated[Path | None, typer.Option("--client-key", metavar="FILE", help=_CERT_KEY)] = None
+    yes: _Yes = False
+
+
+class Watching:
+    """What a watch does, and where it keeps and tells it."""
+
+    config: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="watch.toml, instead of a fleet on this line.")
+    ] = None
+    every: Annotated[
+        float | None, typer.Option("--every", min=1, help="Seconds from one set of prompts to the next. Default: 900.")
+    ] = None
+    hourly_tokens: Annotated[
+        int | None,
+        typer.Option("--hourly-tokens", min=1, metavar="N", help="The most that it is asked in an hour."),
+    ] = None
+    run_tokens: Annotated[
+        int | None,
+        typer.Option("--run-tokens", min=1, metavar="N", help="The most that one run costs. Default: 40000."),
+    ] = None
+    inside: Annotated[
+        bool, typer.Option("--inside", help="This is inside the trusted network: reaching a worker is no finding.")
+    ] = False
+    seed: Annotated[int | None, typer.Option("--seed", help="Repeats the runs' prompts. Default: fresh ones.")] = None
+    state: Annotated[
+        Path | None, typer.Option("--state", metavar="FILE", help="Where it remembers. Default: pagefence-watch.db.")
+    ] = None
+    host: Annotated[str | None, typer.Option("--host", help="Address to listen on. Default: 127.0.0.1.")] = None
+    port: Annotated[int | None, typer.Option("--port", min=0, max=65535, help="0 picks a free one. Default: 9779.")] = (
+        None
+    )
+    log_json: Annotated[bool, typer.Option("--log-json", help="Log lines as JSON.")] = False
+    forget_evidence: Annotated[
+        list[str] | None,
+        typer.Option("--forget-evidence", metavar="TARGET", help="Begin its evidence anew: what it showed is mended."),
+    ] = None
+    announce: Annotated[
+        Path | None, typer.Option("--announce", metavar="FILE", help="Write the address to it once the port listens.")
+    ] = None
+
+
 Command = Callable[..., None]
 
 
@@ -266,7 +342,7 @@ def takes(*groups: type) -> Callable[[Command], Command]:
     def dressed(command: Command) -> Command:
         command.__annotations__ = {name: hint for name, (_, hint) in hints.items()}
         parameters = [
-            Parameter(name, Parameter.KEYWORD_ONLY, default=getattr(group, name), annotation=hint)
+            Parameter(name, Parameter.KEYWORD_ONLY, default=getattr(group, name, Parameter.empty), annotation=hint)
             for name, (group, hint) in hints.items()
         ]
         command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
@@ -315,6 +391,22 @@ def canary(**given: Any) -> None:
     Example: PAGEFENCE_KEY_A=... PAGEFENCE_KEY_B=... pagefence canary http://router:8000 --yes
     """
     _go("canary", ("canary",), given)
+
+
+@app.command()
+@takes(Where, Watching, Headroom)
+def watch(**given: Any) -> None:
+    """Run probes on a schedule, keep what they find, and tell it to Prometheus and on a small page.
+
+    Examples:
+
+    pagefence watch --config watch.toml
+
+    PAGEFENCE_KEY_A=... PAGEFENCE_KEY_B=... pagefence watch http://router:8000 --prefill http://p0:9000 --decode http://d0:9001
+    """
+    from pagefence.watch.command import conduct_watch
+
+    raise typer.Exit(conduct_watch(given, os.environ, build))
 
 
 @app.command()
@@ -369,6 +461,7 @@ def latency(**given: Any) -> None:
     _go("latency", probes, given)
 
 
+@app.command()
 @takes(Where, Prompts, Reports, Embedded, Keep, Races)
 def race(**given: Any) -> None:
     """Thousands of short requests of two tenants beside each other, many of which hang up at random moments.
@@ -380,6 +473,23 @@ def race(**given: Any) -> None:
     PAGEFENCE_KEY_A=... PAGEFENCE_KEY_B=... pagefence race http://router:8000 --probes 5000 --seconds 600 --yes
     """
     _go("race", ("race",), given)
+
+
+@app.command()
+@takes(Replay, Reports)
+def replay(**given: Any) -> None:
+    """Send the requests behind the findings of a report again: does each finding still show?
+
+    Examples:
+
+    pagefence verify https://router.example --json report.json
+    pagefence replay report.json https://router.example
+
+    pagefence replay report.json --yes                   to the address that the report names
+    """
+    from pagefence.replaying import conduct_replay
+
+    raise typer.Exit(conduct_replay(given, os.environ))
 
 
 app.command()(serve)

@@ -11,10 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pagefence.fleet import Keys, Target
+from pagefence.consent import ASK_ABOVE
+from pagefence.fleet import Target
 from pagefence.fleet.embedded import Recipe
 from pagefence.fleet.facts import SPEED
 from pagefence.fleet.fleet_file import FIGURES, SOFTWARE, FleetFile, address, different, read_fleet_file
+from pagefence.fleet.keys import read_keys
 from pagefence.fleet.target import Tls
 from pagefence.lab import faults
 from pagefence.mistakes import Usage
@@ -29,7 +31,7 @@ from pagefence.verdict.power import LEAK_RATE
 _THOROUGH = 8192
 _EMBEDDED_ONLY = ("fault", "guards", "model", "thorough", "keep")
 _FLEET_ONLY = ("declare", "retries", "ca", "client_cert", "client_key")
-_REPORTS = ("json", "junit", "sarif")
+_REPORTS = ("json", "junit", "sarif", "html")
 _NO_FIGURE = ("no number of tokens; write --declare {}=8192", "no whole number above 0; write --declare {}=989e12")
 _STANDARD_OUTPUT = ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 _RACE = {"probes": "probes", "max_tokens_total": "tokens", "seconds": "seconds", "at_once": "at_once"}
@@ -49,16 +51,19 @@ def build(command: str, probes: tuple[str, ...], given: Mapping[str, Any], envir
             raise Usage(f"{what} sends prompts, so it needs the router's URL besides the workers'")
         if target.tls != Tls():
             target.tls.context()
+    planned = target is None and bool(given.get("dry_run"))
     if given.get("race"):
         probes = (*probes, RACE)
     for name in _FLEET_ONLY:
-        if target is None and given.get(name) is not None:
+        if target is None and given.get(name) is not None and not (planned and name == "declare"):
             raise Usage(f"{_flag(name)} is for a fleet that is there already, so it needs a URL or --fleet")
     if given.get("approve") and not given.get("lock"):
         raise Usage("--approve writes what is approved to a file: name it with --lock FILE")
     _apart(given)
     fault, guards = given.get("fault"), given.get("guards")
     _known(fault, guards)
+    if planned and fault:
+        raise Usage("--dry-run starts nothing, and only a fault's own world tells its figures: leave --fault out")
     if fault and given.get("thorough"):
         raise Usage("--thorough sets the context, but the world of a fault is its own")
     recipe = Recipe(model=given.get("model"), fault=fault, guards=guards)
@@ -68,7 +73,7 @@ def build(command: str, probes: tuple[str, ...], given: Mapping[str, Any], envir
         command=command,
         probes=probes,
         target=target,
-        keys=_keys(given.get("keys_file"), environment),
+        keys=read_keys(given.get("keys_file"), environment),
         recipe=recipe,
         timeout_s=_number("timeout", given, file.timeout_s, _TIMEOUT_S),
         seed=given.get("seed"),
@@ -79,11 +84,15 @@ def build(command: str, probes: tuple[str, ...], given: Mapping[str, Any], envir
         inside=bool(given.get("inside")),
         budget=given.get("budget"),
         dry_run=bool(given.get("dry_run")),
+        ask_above=_ask_above(given, target),
+        declared=_declared(given.get("declare") or ())[0] if planned else None,
         lock=given.get("lock"),
         approve=bool(given.get("approve")),
         json=_place(given.get("json")),
         junit=_place(given.get("junit")),
         sarif=_place(given.get("sarif")),
+        html=_place(given.get("html")),
+        unredacted=bool(given.get("unredacted")),
         salt_field=_salt_field(given.get("salt_field")),
         salt_timing=bool(given.get("timing")),
         yes=bool(given.get("yes")),
@@ -93,6 +102,12 @@ def build(command: str, probes: tuple[str, ...], given: Mapping[str, Any], envir
         race=_race(given, RACE in probes),
         line=_line(command, given),
     )
+
+
+def _ask_above(given: Mapping[str, Any], target: Target | None) -> int | None:
+    """Prompt tokens from which on somebody must have said yes; an embedded fleet is our own."""
+    asked: int | None = given.get("ask_above")
+    return asked if asked is not None or target is None else ASK_ABOVE
 
 
 def offline(given: Mapping[str, Any]) -> tuple[Options, Source] | None:
@@ -116,6 +131,7 @@ def offline(given: Mapping[str, Any]) -> tuple[Options, Source] | None:
         json=given.get("json"),
         junit=given.get("junit"),
         sarif=given.get("sarif"),
+        html=_place(given.get("html")),
     )
     return options, found
 
@@ -273,30 +289,6 @@ def _known(fault: str | None, guards: str | None) -> None:
     if fault is None:
         return
     faults.find(fault).decisions(guards or "on")
-
-
-def _keys(path: Path | None, environment: Mapping[str, str]) -> Keys:
-    """The two tenants' keys and the administrator's, from a file or the environment; never from the command line or
-    `fleet.toml`, where others can see them."""
-    found: Mapping[str, str] = environment
-    if path is not None:
-        try:
-            lines = path.read_text().splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise Usage(f"cannot read the keys from {path}: {error}") from None
-        pairs = [line.strip().removeprefix("export ").split("=", 1) for line in lines if "=" in line]
-        found = {name.strip(): value.strip().strip("'\"") for name, value in pairs}
-        if not found:
-            raise Usage(f"{path} holds no PAGEFENCE_KEY_A=... line")
-    return Keys(*(_key(f"PAGEFENCE_KEY_{who}", found) for who in ("A", "B", "ADMIN")))
-
-
-def _key(name: str, found: Mapping[str, str]) -> str | None:
-    """A key as it can stand in a header. What is wrong with one is said without quoting it."""
-    key = found.get(name) or None
-    if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
-        raise Usage(f"{name} holds a space, a line end or a character that no HTTP header can carry")
-    return key
 
 
 def _line(command: str, given: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -19,23 +19,29 @@ from typing import IO
 from rich.console import Console
 from rich.prompt import Confirm
 
+from pagefence.consent import affordable
 from pagefence.files import CannotWrite, check_writable, write_atomically
 from pagefence.fleet import Fleet, Keys, Target
+from pagefence.fleet.declared import declared_facts
 from pagefence.fleet.embedded import Recipe, Running, embedded
 from pagefence.mistakes import EXIT_INCONCLUSIVE, CouldNotAsk
 from pagefence.probes import Config, Examination, ProbeResult, examine
+from pagefence.probes.estimate import Estimate
 from pagefence.probes.gate import Policy
 from pagefence.probes.latency import calibration
 from pagefence.probes.latency.judge import certified
 from pagefence.probes.latency.offline import Source
 from pagefence.probes.latency.policy import Timing
 from pagefence.probes.race.plan import Profile
+from pagefence.probes.rehearsal import rehearse
 from pagefence.probes.salt.sharing import Sharing
 from pagefence.run import terminated_is_interrupted
 from pagefence.ticker import Ticker
 from pagefence.verdict.decide import CLEAN, EXIT_CLEAN, decide
+from pagefence.verdict.html import as_html
 from pagefence.verdict.junit import as_junit
 from pagefence.verdict.power import LEAK_RATE
+from pagefence.verdict.redaction import redaction
 from pagefence.verdict.repeat import save
 from pagefence.verdict.report import Repeat, Run, as_json
 from pagefence.verdict.sarif import as_sarif
@@ -60,11 +66,15 @@ class Options:
     inside: bool = False
     budget: int | None = None
     dry_run: bool = False
+    ask_above: int | None = None
+    declared: Mapping[str, int] | None = None
     lock: Path | None = None
     approve: bool = False
     json: str | None = None
     junit: str | None = None
     sarif: str | None = None
+    html: str | None = None
+    unredacted: bool = False
     salt_field: str | None = None
     salt_timing: bool = False
     yes: bool = False
@@ -77,7 +87,7 @@ class Options:
     @property
     def reports(self) -> dict[str, Callable[[Run], bytes]]:
         """Where each report goes (`-`: standard output), and how it is made."""
-        wanted = ((self.json, as_json), (self.junit, as_junit), (self.sarif, as_sarif))
+        wanted = ((self.json, as_json), (self.junit, as_junit), (self.sarif, as_sarif), (self.html, as_html))
         return {place: made for place, made in wanted if place is not None}
 
 
@@ -87,12 +97,9 @@ class Declined(CouldNotAsk):
 
 def conduct(options: Options) -> int:
     """Do the run and return the exit code. Raises CannotWrite, CouldNotStart and Declined, each with its message."""
-    for place in options.reports:
-        if place != "-":
-            check_writable(Path(place))
+    check_reports(options)
     if options.calibrate is not None:
         check_writable(options.calibrate)
-    human = _console(stderr="-" in options.reports)
     seed = options.seed if options.seed is not None else secrets.randbelow(2**31)
     examination = Examination(_config(options, seed))
     started = time.monotonic()
@@ -100,14 +107,20 @@ def conduct(options: Options) -> int:
     with contextlib.ExitStack() as stack, terminated_is_interrupted():
         target, keys, running = options.target, options.keys, None
         try:
-            with Ticker(_console(stderr=True)) as ticker:
-                if target is None:
+            with Ticker(console(stderr=True)) as ticker:
+                if target is None and options.dry_run:
+                    _rehearse(options, examination, ticker)
+                elif target is None:
                     running = stack.enter_context(embedded(options.recipe, ticker, keys=options.keys))
                     target, keys = running.target, running.keys
-                asyncio.run(_examine(target, keys, options, examination, ticker))
+                if target is not None:
+                    asyncio.run(_examine(target, keys, options, examination, ticker))
         except KeyboardInterrupt:
             interrupted = True
-        results = examination.results()
+        own = options.target is None
+        allowed = redaction(examination, keys, unredacted=own or options.unredacted)
+        results = allowed.results(examination.results())
+        examination.facts = allowed.keyless(examination.facts)
         verdict = decide(results, interrupted, options.leak_rate)
         beside = Path(options.json) if options.json not in (None, "-") else None
         run = Run(
@@ -122,26 +135,39 @@ def conduct(options: Options) -> int:
             line=options.line,
             again=f"{options.line} --seed {seed}" if options.command != "gate" else None,
             repeats=_saved(examination, results, beside),
+            masked=allowed.planted is not None,
+            at=time.time(),
         )
-        _shown(run, human)
-        written = [_written(place, made(run)) for place, made in options.reports.items()]
-        written.append(_calibrated(options.calibrate, examination, verdict.name, human))
-        if not all(written) and verdict.exit_code == EXIT_CLEAN:
-            return EXIT_INCONCLUSIVE
+        code = reported(run, options)
+        if not _calibrated(options.calibrate, examination, verdict.name, console(stderr="-" in options.reports)):
+            code = code or EXIT_INCONCLUSIVE
         if options.keep and running is not None and not interrupted:
-            _keep(running, human)
-    return verdict.exit_code
+            _keep(running, console(stderr="-" in options.reports))
+    return code
+
+
+def check_reports(options: Options) -> None:
+    """Find out before the run whether its reports have a place. Raises CannotWrite."""
+    for place in options.reports:
+        if place != "-":
+            check_writable(Path(place))
+
+
+def reported(run: Run, options: Options) -> int:
+    """Print and write every report of a run, and say its exit code: a report that is lost is never a success."""
+    _shown(run, console(stderr="-" in options.reports))
+    written = [_written(place, made(run)) for place, made in options.reports.items()]
+    lost = not all(written) and run.verdict.exit_code == EXIT_CLEAN
+    return EXIT_INCONCLUSIVE if lost else run.verdict.exit_code
 
 
 def conduct_offline(options: Options, source: Source) -> int:
     """Judge times that somebody else took and return the exit code. Raises CannotWrite, Usage and CouldNotAsk."""
-    for place in options.reports:
-        if place != "-":
-            check_writable(Path(place))
+    check_reports(options)
     started, results, interrupted = time.monotonic(), tuple[ProbeResult, ...](), False
     with terminated_is_interrupted():
         try:
-            with Ticker(_console(stderr=True)) as ticker:
+            with Ticker(console(stderr=True)) as ticker:
                 results = (source.read(ticker),)
         except KeyboardInterrupt:
             interrupted = True
@@ -155,10 +181,9 @@ def conduct_offline(options: Options, source: Source) -> int:
         keys=options.keys,
         interrupted=interrupted,
         line=options.line,
+        at=time.time(),
     )
-    show(run, _console(stderr="-" in options.reports))
-    written = [_written(place, made(run)) for place, made in options.reports.items()]
-    return verdict.exit_code if all(written) or verdict.exit_code != EXIT_CLEAN else EXIT_INCONCLUSIVE
+    return reported(run, options)
 
 
 def _calibrated(path: Path | None, examination: Examination, verdict: str, human: Console) -> bool:
@@ -185,13 +210,30 @@ def _calibrated(path: Path | None, examination: Examination, verdict: str, human
 async def _examine(target: Target, keys: Keys, options: Options, examination: Examination, ticker: Ticker) -> None:
     def announce(line: str) -> None:
         ticker.say(line)
-        if options.target is not None and not options.yes and not options.dry_run and sys.stdin.isatty():
+        if _asked(options):
             with ticker.paused():
-                if not Confirm.ask(f"Send this to {target.router}?", default=True, console=_console(stderr=True)):
+                if not Confirm.ask(f"Send this to {target.router}?", default=True, console=console(stderr=True)):
                     raise Declined("nothing was asked; --yes skips the question")
 
+    def consent(cost: Estimate) -> None:
+        affordable(cost, options.ask_above, options.yes, _asked(options))
+
     async with Fleet(target, keys, options.timeout_s) as fleet:
-        await examine(fleet, examination, ticker, announce)
+        await examine(fleet, examination, ticker, announce, consent)
+
+
+def _asked(options: Options) -> bool:
+    """Whether somebody will be asked before prompts go to a fleet that is not ours."""
+    ours = options.target is None
+    return not ours and not options.yes and not options.dry_run and sys.stdin is not None and sys.stdin.isatty()
+
+
+def _rehearse(options: Options, examination: Examination, ticker: Ticker) -> None:
+    """Plan for a fleet that is not there: its figures are declared, or those that the embedded one would have."""
+    recipe = options.recipe
+    figures = options.declared or {"pool": recipe.pool_tokens, "context": recipe.context, "page_size": 64}
+    examination.rehearsed = True
+    rehearse(examination, declared_facts(figures), examination.config.sharing, True, ticker.say)
 
 
 def _saved(examination: Examination, results: tuple[ProbeResult, ...], beside: Path | None) -> dict[str, Repeat]:
@@ -265,11 +307,12 @@ def _config(options: Options, seed: int) -> Config:
         options.dry_run,
         sharing,
         options.timing,
+        _asked(options),
         options.race,
     )
 
 
-def _console(stderr: bool) -> Console:
+def console(stderr: bool) -> Console:
     stream: IO[str] | None = sys.stderr if stderr else sys.stdout
     if stream is None:
         return Console(file=io.StringIO(), width=120, highlight=False)

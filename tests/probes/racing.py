@@ -1,8 +1,8 @@
 """A toy fleet that serves requests beside each other, with the bugs that only a crowd shows.
 
-Its model goes on with the last line of a prompt. Pages are leased until a request ends or its client has gone. Who finds
-too few waits, or is told so where none will ever come back. Everything happens in one event loop, so a bug shows by
-counting, not by luck.
+Its model goes on with the last line of a prompt. Pages are leased until a request ends or its client has gone. Who
+finds too few waits, or is told so where none will ever come back. Everything happens in one event loop, so a bug shows
+by counting, not by luck.
 """
 
 from __future__ import annotations

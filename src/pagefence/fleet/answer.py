@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -111,6 +112,20 @@ def decode_json(body: bytes) -> object:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
+
+
+def shape(body: bytes) -> str:
+    """What a body that is no answer looks like, without a word of it: it may be somebody else's."""
+    value = decode_json(body)
+    size = f"{len(body):,} bytes"
+    if isinstance(value, dict):
+        names = [name for name in list(value)[:8] if re.fullmatch(r"[A-Za-z_]{1,24}", name)]
+        return f"{size} of JSON with the fields {', '.join(names)}" if names else f"{size} of JSON"
+    if value is not None:
+        return f"{size} of JSON, no object"
+    if body.lstrip()[:1] == b"<":
+        return f"{size} of HTML or XML"
+    return f"{size} of text" if body else "nothing at all"
 
 
 def read_error(body: object) -> ErrorBody | None:

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from pagefence.fleet.answer import Answer, Piece, decode_json, mapping, read_piece
+from pagefence.fleet.answer import Answer, Piece, decode_json, mapping, read_piece, shape
 from pagefence.fleet.target import Keys, Target
 from pagefence.mistakes import Usage
 
@@ -303,7 +303,7 @@ class _Reading:
             self.begun = True
         piece = read_piece(value)
         if not piece.shaped:
-            self.problem = f"the body is no completion ({raw[:60]!r})" if self.status == 200 else None
+            self.problem = f"the body is no completion ({shape(raw)})" if self.status == 200 else None
         self.pieces.append(piece)
 
     async def events(self, lines: AsyncIterator[str], started: float) -> None:
@@ -323,7 +323,7 @@ class _Reading:
             value = decode_json(data.encode())
             piece = read_piece(value)
             if not piece.shaped:
-                self.problem = f"a stream event is no completion ({data[:60]!r})"
+                self.problem = f"a stream event is no completion ({shape(data.encode())})"
             failed = failed or piece.error is not None
             if not failed:
                 # What follows an error is no answer: SGLang sends the usage of its placeholder prompt [seen on 0.5.23].

@@ -10,22 +10,23 @@ from pagefence.fleet.facts import limits as borders
 from pagefence.mistakes import Usage
 from pagefence.probes.boundary.find import find, hint_of, limits_of
 from pagefence.probes.canary.shots import NAME as CANARY
-from pagefence.probes.examination import CROWDS, JUDGES, Config, Examination
+from pagefence.probes.estimate import Estimate, estimate, measure
+from pagefence.probes.examination import CROWDS, Examination
 from pagefence.probes.latency.policy import Timing
-from pagefence.probes.latency.shots import NAME as LATENCY
 from pagefence.probes.plan import make_plan
 from pagefence.probes.race.drive import RaceLog, race
 from pagefence.probes.race.plan import NAME as RACE
 from pagefence.probes.race.plan import plan as race_plan
+from pagefence.probes.rehearsal import asking_of, cost_of, expected, rehearse, search_budget
 from pagefence.probes.run import Progress, execute, patiently
 from pagefence.probes.salt.sharing import Sharing, field_for
 from pagefence.probes.salt.shots import NAME as SALT
-from pagefence.probes.shot import Maker, Plan
+from pagefence.probes.shot import Maker
 from pagefence.probes.windows import Watcher
 from pagefence.probes.words import words_for
 
 _SHORTEST = 64
-_SEARCH_LEAST, _SEARCH_PROMPTS = 16_000, 3  # for finding unknown limits: so many tokens, or so many longest prompts
+Consent = Callable[[Estimate], None]
 
 
 async def ask(
@@ -34,19 +35,20 @@ async def ask(
     facts: FleetFacts,
     progress: Progress,
     announce: Callable[[str], None],
+    consent: Consent,
 ) -> None:
     """The probes that send prompts: one plan for all."""
     config = examination.config
-    # In `verify` the times of the others' answers are judged; only asked for itself it sends prompts of its own.
-    asking = tuple(name for name in config.probes if name in JUDGES and (name != LATENCY or config.timing.asked))
+    asking = asking_of(config)
     races = any(name in CROWDS for name in config.probes)
     if not asking and not races:
         return
     _calibrated(config.timing, facts)
     sharing = replace(config.sharing, field=field_for(facts, config.sharing.field))
     if config.dry_run:
-        examination.obstacle = _dry_run(config, facts, asking, sharing, fleet.keys.two, announce)
+        rehearse(examination, facts, sharing, fleet.keys.two, announce)
         return
+    consent(expected(config, facts, sharing, fleet.keys.two))
     examination.obstacle = await _obstacle(fleet, facts, (*asking, *((RACE,) if races else ())), sharing)
     if examination.obstacle is not None:
         return
@@ -61,28 +63,29 @@ async def ask(
         return
     examination.limits = found
     if asking:
-        await _planned(fleet, examination, facts, asking, maker, sharing, found, progress, announce)
+        await _planned(fleet, examination, facts, maker, sharing, progress, announce, consent)
     if races:
-        await _race(fleet, examination, found, progress, announce)
+        await _race(fleet, examination, progress, announce, consent)
 
 
 async def _planned(
     fleet: Fleet,
     examination: Examination,
     facts: FleetFacts,
-    asking: tuple[str, ...],
     maker: Maker,
     sharing: Sharing,
-    found: Limits,
     progress: Progress,
     announce: Callable[[str], None],
+    consent: Consent,
 ) -> None:
-    config = examination.config
+    """One plan for all but the race."""
+    config, found = examination.config, examination.limits
+    assert found is not None
     before = examination.found.shots if examination.found is not None else ()
     plan = make_plan(
         found,
         config.seed,
-        asking,
+        asking_of(config),
         config.fresh,
         config.budget,
         maker,
@@ -91,51 +94,23 @@ async def _planned(
         sharing,
         config.timing.rounds,
     )
-    announce(_cost_of(plan, config, found, asking))
+    examination.plan = plan
+    consent(estimate(plan))
+    announce(cost_of(plan, config, found, await measure(fleet) if config.paced else None))
     await execute(fleet, plan, examination.log, progress, Watcher(fleet, facts))
 
 
 async def _race(
-    fleet: Fleet, examination: Examination, found: Limits, progress: Progress, announce: Callable[[str], None]
+    fleet: Fleet, examination: Examination, progress: Progress, announce: Callable[[str], None], consent: Consent
 ) -> None:
     """Last, and apart from the plan of the others: a fleet that it leaves damaged would damage their answers."""
-    crowd = race_plan(found, examination.config.seed, examination.config.race)
+    config, found = examination.config, examination.limits
+    assert found is not None
+    crowd = race_plan(found, config.seed, config.race)
+    consent(crowd.estimate)
     announce(crowd.cost)
     examination.race = RaceLog(crowd)
     await race(fleet, examination.race, examination.log, progress)
-
-
-def _cost_of(plan: Plan, config: Config, limits: Limits, asking: tuple[str, ...]) -> str:
-    shares = ", ".join(f"{name} {plan.prompt_tokens_of(name):,}" for name in asking)
-    return (
-        f"plan: {len(plan.expected)} requests, about {plan.prompt_tokens:,} prompt tokens ({shares}) and "
-        f"{plan.new_tokens:,} new ones (seed {config.seed}); longest legal prompt {limits.longest:,}"
-    )
-
-
-def _dry_run(
-    config: Config,
-    facts: FleetFacts,
-    asking: tuple[str, ...],
-    sharing: Sharing,
-    two: bool,
-    announce: Callable[[str], None],
-) -> str:
-    """Show what would be sent, wave by wave. What it returns keeps the run from being clean."""
-    found = borders(facts)
-    if isinstance(found, str):
-        return f"a dry run sends nothing, and the limits are unknown ({found}), so there is no plan to show"
-    if any(name in CROWDS for name in config.probes):
-        announce(race_plan(found, config.seed, config.race).cost)
-    plan = make_plan(
-        found, config.seed, asking, config.fresh, config.budget, two=two, sharing=sharing, rounds=config.timing.rounds
-    )
-    announce(_cost_of(plan, config, found, asking))
-    for wave in plan.waves:
-        lengths = sorted({shot.tokens for shot in wave.shots})
-        only = " (only where it answers over its limits)" if wave.unproven else ""
-        announce(f"  {wave.title}: {len(wave.shots)} of {', '.join(f'{n:,}' for n in lengths)} tokens{only}")
-    return "a dry run sends nothing"
 
 
 async def _by_asking(
@@ -149,7 +124,7 @@ async def _by_asking(
 ) -> Limits | str:
     """The limits of a fleet that tells none, found by asking; or why they stay unknown."""
     hint = hint_of(facts)
-    budget = examination.config.budget or max(_SEARCH_LEAST, _SEARCH_PROMPTS * (hint or 0))
+    budget = search_budget(examination.config, facts)
     announce(
         f"the limits are unknown ({unknown}): asking for them, with at most {budget:,} prompt tokens "
         f"(advertised: {f'{hint:,}' if hint is not None else 'nothing'})"

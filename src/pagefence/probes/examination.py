@@ -28,6 +28,7 @@ from pagefence.probes.salt.judge import judge as judge_sharing
 from pagefence.probes.salt.sharing import KEYS_ALONE, Sharing
 from pagefence.probes.salt.shots import NAME as SALT
 from pagefence.probes.seen import Seen
+from pagefence.probes.shot import Plan
 
 Judge = Callable[[Seen], ProbeResult]
 
@@ -48,7 +49,8 @@ CROWDS = (RACE,)
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """`budget`: prompt tokens that borders and canary may cost; None for the usual one. `dry_run`: plan, send none."""
+    """`budget`: prompt tokens that borders and canary may cost; None for the usual one. `dry_run`: plan, send none.
+    `paced`: somebody will be asked whether the cost is right, so two prompts are spent on how long it takes."""
 
     probes: tuple[str, ...] = PROBES
     seed: int = 0
@@ -59,12 +61,17 @@ class Config:
     dry_run: bool = False
     sharing: Sharing = KEYS_ALONE
     timing: Timing = field(default_factory=Timing)
+    paced: bool = False
     race: Profile = field(default_factory=Profile)
 
 
 @dataclass(slots=True)
 class Examination:
-    """A run and what it has found so far. `results` may be asked at any moment, also after an interruption."""
+    """A run and what it has found so far. `results` may be asked at any moment, also after an interruption.
+
+    plan       what was to be asked, also when nothing was sent
+    rehearsed  there is no fleet: its figures were declared, and nothing is said about them
+    """
 
     config: Config
     facts: FleetFacts | None = None
@@ -74,6 +81,8 @@ class Examination:
     obstacle: str | None = None
     active: ActiveResults | None = None
     lock: LockState | None = None
+    plan: Plan | None = None
+    rehearsed: bool = False
     race: RaceLog | None = None
 
     @property
@@ -94,7 +103,7 @@ class Examination:
             return ()
         found = []
         for name in self.config.probes:
-            if name == GATE:
+            if name == GATE and not self.rehearsed:
                 config = self.config
                 found.append(gate(self.facts, config.declared_pd, config.policy, self.active, self.lock))
             elif self.obstacle is not None:

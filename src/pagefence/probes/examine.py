@@ -8,7 +8,7 @@ from dataclasses import replace
 from pagefence.files import CannotWrite, check_writable
 from pagefence.fleet import Fleet, FleetFacts, Keys
 from pagefence.fleet.describe import describe
-from pagefence.probes.asking import ask
+from pagefence.probes.asking import Consent, ask
 from pagefence.probes.examination import GATE, Examination
 from pagefence.probes.gate import ActiveResults, Policy, may_approve
 from pagefence.probes.gate.active import ask_active
@@ -17,8 +17,15 @@ from pagefence.probes.gate.lock import read_lock, record, write_lock
 from pagefence.probes.run import Progress
 
 
-async def examine(fleet: Fleet, examination: Examination, progress: Progress, announce: Callable[[str], None]) -> None:
+async def examine(
+    fleet: Fleet,
+    examination: Examination,
+    progress: Progress,
+    announce: Callable[[str], None],
+    consent: Consent = lambda cost: None,
+) -> None:
     """Run the configured probes; everything found is in `examination`. `announce` gets lines that should stay.
+    `consent` is told what prompts will cost before the first of them, and what it raises ends the run.
 
     Raises CannotWrite before anything is asked when what is approved could not be written.
     """
@@ -31,7 +38,7 @@ async def examine(fleet: Fleet, examination: Examination, progress: Progress, an
     examination.facts = await describe(fleet)
     if GATE in config.probes and config.policy.active:
         examination.active = await _active(fleet, config.policy, progress, announce)
-    await ask(fleet, examination, examination.facts, progress, announce)
+    await ask(fleet, examination, examination.facts, progress, announce, consent)
     _approve(examination, examination.facts, fleet.keys)
 
 

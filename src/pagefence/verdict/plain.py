@@ -1,4 +1,4 @@
-"""Words of a fleet on a terminal."""
+"""Words of a fleet on a terminal or a page."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ import unicodedata
 from rich.text import Text
 
 
+def harmless(text: str) -> str:
+    """What a fleet said, without control characters: none that steers a terminal, hides, or turns the direction of what
+    follows (bidirectional controls), and no half of a surrogate pair. Each is a replacement character instead."""
+    return "".join(c if c == "\n" or unicodedata.category(c)[0] != "C" else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
 def plain(text: str, style: str = "") -> Text:
-    """What a fleet said, as text: no markup, and no control character that would steer the terminal."""
-    harmless = (c if c == "\n" or unicodedata.category(c)[0] != "C" else "\N{REPLACEMENT CHARACTER}" for c in text)
-    return Text("".join(harmless), style)
+    """What a fleet said, as text for a terminal: no markup, no control character."""
+    return Text(harmless(text), style)

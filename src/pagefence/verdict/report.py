@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
-from enum import Enum
-from typing import Any
+import shlex
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 
 import msgspec
 
 from pagefence import __version__
 from pagefence.fleet import FleetFacts, Keys
 from pagefence.probes import Evidence, Examination, ProbeResult
+from pagefence.probes.estimate import estimate
+from pagefence.probes.shot import Plan
 from pagefence.verdict.decide import Verdict
 from pagefence.verdict.power import Claim
+from pagefence.verdict.redaction import mapped
 
 SCHEMA_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """How to see a finding again. `answer` is the file with the request body that `read` sends."""
+    """How to see a finding again. Shell lines, and the folder with the bodies that they send."""
 
     read: str
     plant: str | None = None
+    folder: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Everything a report is made of. `line` is the command that was given, `again` one that repeats what was sent."""
+    """Everything a report is made of. `line` is the command that was given, `again` one that repeats what was sent.
+
+    masked    whether the words of answers are masked in `results`, so in every report of them
+    at        when it ended, Unix seconds
+    """
 
     command: str
     examination: Examination
@@ -41,33 +48,28 @@ class Run:
     line: str = ""
     again: str | None = None
     repeats: Mapping[str, Repeat] = field(default_factory=dict)
+    masked: bool = False
+    at: float | None = None
 
     def redacted(self) -> Run:
         """The same without keys, for who does not take them out of a finished document."""
         word = self.keys.redact
         return replace(
             self,
-            examination=replace(self.examination, facts=_without_keys(self.examination.facts, word)),
-            verdict=_without_keys(self.verdict, word),
-            results=_without_keys(self.results, word),
+            examination=replace(self.examination, facts=mapped(self.examination.facts, word)),
+            verdict=mapped(self.verdict, word),
+            results=mapped(self.results, word),
             line=word(self.line),
         )
 
+    @property
+    def replay(self) -> str | None:
+        """The command that sends what is behind the findings again; None where nothing is saved or nobody is there."""
+        folder = next((repeat.folder for repeat in self.repeats.values() if repeat.folder), None)
+        return None if folder is None or self.embedded else shlex.join(["pagefence", "replay", folder])
+
     def repeat_of(self, evidence: Evidence) -> Repeat | None:
         return self.repeats.get(str(evidence.details.get("request")))
-
-
-def _without_keys(value: Any, word: Callable[[str], str]) -> Any:
-    """A copy of records, tuples and mappings in which every text went through `word`. An enumeration is no text."""
-    if isinstance(value, str):
-        return value if isinstance(value, Enum) else word(value)
-    if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{f.name: _without_keys(getattr(value, f.name), word) for f in fields(value) if f.init})
-    if isinstance(value, tuple | list):
-        return type(value)(_without_keys(inner, word) for inner in value)
-    if isinstance(value, Mapping):
-        return {_without_keys(name, word): _without_keys(inner, word) for name, inner in value.items()}
-    return value
 
 
 def as_json(run: Run) -> bytes:
@@ -83,17 +85,21 @@ def as_json(run: Run) -> bytes:
         "sentence": verdict.sentence,
         "exit_code": verdict.exit_code,
         "interrupted": run.interrupted,
+        "redacted": run.masked,
+        "at": run.at,
         "n": verdict.probes,
         "upper_bound_95": verdict.bound,
         "controls": {"held": verdict.controls[0], "asked": verdict.controls[1]},
         "seed": run.examination.config.seed,
         "repeat": run.again,
+        "replay": run.replay,
         "cost": {
             "requests": log.requests,
             "prompt_tokens": log.prompt_tokens,
             "new_tokens": log.new_tokens,
             "seconds": round(run.seconds, 2),
         },
+        "plan": _plan(run.examination.plan),
         "fleet": _fleet(run.examination.facts),
         "probes": [_probe(r, run.verdict) for r in run.results],
         "evidence": [_evidence(e, run.repeat_of(e)) for r in run.results for e in r.evidence],
@@ -116,6 +122,28 @@ def _redacted(value: object, keys: Keys) -> object:
     if isinstance(value, list | tuple):  # msgspec leaves the tuples of our records as they are
         return [_redacted(inner, keys) for inner in value]
     return value
+
+
+def _plan(plan: Plan | None) -> object:
+    """What was to be sent, also by a dry run; None when it did not come to a plan."""
+    if plan is None:
+        return None
+    cost = estimate(plan)
+    return {
+        "requests": cost.requests,
+        "prompt_tokens": cost.prompt_tokens,
+        "new_tokens": cost.new_tokens,
+        "most_prompt_tokens": cost.most_prompt_tokens,
+        "waves": [
+            {
+                "title": wave.title,
+                "requests": len(wave.shots),
+                "lengths": sorted({shot.tokens for shot in wave.shots}),
+                "only_if_answered_over_limit": wave.unproven,
+            }
+            for wave in plan.waves
+        ],
+    }
 
 
 def _fleet(facts: FleetFacts | None) -> object:

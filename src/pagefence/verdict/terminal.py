@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pagefence.probes import Check, Evidence, Kind, ProbeResult
+from pagefence.verdict.advice import advice
 from pagefence.verdict.decide import CLEAN, Verdict
 from pagefence.verdict.nodes import show_nodes
 from pagefence.verdict.plain import plain
@@ -146,16 +147,11 @@ def _cost(run: Run) -> Text:
 
 
 def _next(run: Run) -> Text:
-    advice = {
-        "LEAK": "Stop the fleet: one tenant can read another's text.",
-        "CORRUPT": "Do not deploy: answers are not made from their prompts.",
-        "FAIL": "Do not deploy: a rule is broken, see above.",
-        "INCONCLUSIVE": "Nothing is proven, so do not deploy on it. Do what each INCONCLUSIVE says, then ask again.",
-        CLEAN: "Nothing stands in the way. Ask again when the pool, the model, the engine or a flag has changed.",
-    }[run.verdict.name]
-    text = Text(f"next: {advice}", style="bold")
+    text = Text(f"next: {advice(run.verdict.name, run.command)}", style="bold")
     if run.again:
         text.append(f"\nagain: {run.again}", style="cyan")
+        if run.replay:
+            text.append(f"\nreplay: {run.replay}", style="cyan")
         if run.repeats and run.embedded:
             text.append("  (add --keep: the curl lines need the fleet alive)", style="dim")
     return text

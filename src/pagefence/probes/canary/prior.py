@@ -39,7 +39,9 @@ OVER = {"stale": 0.43, "stale, faint": 0.43, "tail, over": 0.14}
 LENGTHS = (0.95, 0.5, 0.25, 0.065)  # of the longest legal prompt
 # A fault within the limits shows from this part of the longest prompt on, with this weight.
 FROM = ((0.0, 0.55), (0.2, 0.25), (0.4, 0.15), (0.9, 0.05))
-FORMS = tuple(product((NEUTRAL, ASKING), (0.0, 0.8), (False, True)))  # wording, temperature, streaming
+# Wording, temperature, streaming. Not neutral and sampled at once: asked so, the embedded model lost its own words in
+# 11 of 11 legal answers, against 0 of 44 when asked to repeat and 0 of 20 when greedy.
+FORMS = tuple(form for form in product((NEUTRAL, ASKING), (0.0, 0.8), (False, True)) if form[:2] != (NEUTRAL, 0.8))
 # A fault may be bound to one form; the guess is that two in ten are, evenly over the six.
 ONLY = (
     ("stream", True),

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from pagefence.fleet import Limits
+from pagefence.probes.estimate import Estimate
 from pagefence.probes.race.words import draw_pairwise
 from pagefence.probes.sentinel import Sentinel
 from pagefence.probes.shot import HangUp, Purpose, Shot
@@ -84,6 +85,12 @@ class RacePlan:
     @property
     def everything(self) -> tuple[Shot, ...]:
         return (*self.controls, self.long, *self.shots, *self.after, self.long_after)
+
+    @property
+    def estimate(self) -> Estimate:
+        """What it costs at most: who hangs up lets the fleet compute less."""
+        prompts, new = self.tokens
+        return Estimate(len(self.everything), prompts, new, prompts)
 
     @property
     def cost(self) -> str:

@@ -54,16 +54,11 @@ def judge(seen: Seen) -> ProbeResult:
     evidence += _blind(mine, counts, times)
     evidence += _unanswered(mine, seen)
     checks.append(_arms(seen))
-    # The two controls beside other probes are too few for a bound.
-    shown = sum(len(of(mine, arm)) for arm in (Arm.OTHER, Arm.TWIN)) if held and alone else 0
+    tried = sum(len(of(mine, arm)) for arm in (Arm.OTHER, Arm.TWIN))
+    claim = f"none of {tried} prompts was found in the cache of another; positive control {held}/{asked}"
+    # A tier that drops the key drops it for every prompt: this is no rate, so no answer counts for one.
     return ProbeResult(
-        NAME,
-        tuple(checks),
-        tuple(evidence),
-        shown=shown,
-        controls=(held, asked),
-        finished=seen.complete(NAME),
-        seeks=Kind.FAIL,
+        NAME, tuple(checks), tuple(evidence), controls=(held, asked), finished=seen.complete(NAME), claim=claim
     )
 
 

@@ -239,6 +239,34 @@ class Times:
     ] = None
 
 
+class Races:
+    """What a race may cost."""
+
+    probes: Annotated[
+        int | None, typer.Option("--probes", min=1, max=100_000, help="Race: requests to send. Default: 2000.")
+    ] = None
+    max_tokens_total: Annotated[
+        int | None,
+        typer.Option(
+            "--max-tokens-total", min=1000, help="Race: prompt and new tokens, all together. Default: 400000."
+        ),
+    ] = None
+    seconds: Annotated[
+        float | None, typer.Option("--seconds", min=1.0, help="Race: no request is sent later. Default: 900.")
+    ] = None
+    at_once: Annotated[
+        int | None, typer.Option("--at-once", min=2, max=400, help="Race: requests in flight. Default: 16.")
+    ] = None
+
+
+class WithRace:
+    """For a command that may race as well."""
+
+    race: Annotated[
+        bool, typer.Option("--race", help="Also race: thousands of short requests beside each other, with hang-ups.")
+    ] = False
+
+
 class Keep:
     """For findings that can be repeated."""
 
@@ -324,7 +352,7 @@ def takes(*groups: type) -> Callable[[Command], Command]:
 
 
 @app.command()
-@takes(Where, Prompts, Salt, Headroom, Floor, Reports, Embedded, Keep)
+@takes(Where, Prompts, Salt, Headroom, Floor, Reports, Embedded, Keep, WithRace, Races)
 def verify(**given: Any) -> None:
     """Run all probes against a fleet and give a verdict with its evidence.
 
@@ -431,6 +459,20 @@ def latency(**given: Any) -> None:
         raise typer.Exit(conduct_offline(*found))
     probes = ("boundary", "canary", "latency") if given["calibrate"] else ("latency",)
     _go("latency", probes, given)
+
+
+@app.command()
+@takes(Where, Prompts, Reports, Embedded, Keep, Races)
+def race(**given: Any) -> None:
+    """Thousands of short requests of two tenants beside each other, many of which hang up at random moments.
+
+    Examples:
+
+    pagefence race --fault stream-swap --guards off            see tokens of one request end in another's stream
+
+    PAGEFENCE_KEY_A=... PAGEFENCE_KEY_B=... pagefence race http://router:8000 --probes 5000 --seconds 600 --yes
+    """
+    _go("race", ("race",), given)
 
 
 @app.command()

@@ -23,6 +23,8 @@ from pagefence.mistakes import Usage
 from pagefence.probes.latency.calibration import read as read_calibration
 from pagefence.probes.latency.offline import Source, source
 from pagefence.probes.latency.policy import ROUNDS, Timing
+from pagefence.probes.race.plan import NAME as RACE
+from pagefence.probes.race.plan import Profile
 from pagefence.session import Options
 from pagefence.verdict.power import LEAK_RATE
 
@@ -32,6 +34,7 @@ _FLEET_ONLY = ("declare", "retries", "ca", "client_cert", "client_key")
 _REPORTS = ("json", "junit", "sarif", "html")
 _NO_FIGURE = ("no number of tokens; write --declare {}=8192", "no whole number above 0; write --declare {}=989e12")
 _STANDARD_OUTPUT = ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
+_RACE = {"probes": "probes", "max_tokens_total": "tokens", "seconds": "seconds", "at_once": "at_once"}
 _TIMEOUT_S, _HEADROOM = 120.0, 1.25
 
 
@@ -49,6 +52,8 @@ def build(command: str, probes: tuple[str, ...], given: Mapping[str, Any], envir
         if target.tls != Tls():
             target.tls.context()
     planned = target is None and bool(given.get("dry_run"))
+    if given.get("race"):
+        probes = (*probes, RACE)
     for name in _FLEET_ONLY:
         if target is None and given.get(name) is not None and not (planned and name == "declare"):
             raise Usage(f"{_flag(name)} is for a fleet that is there already, so it needs a URL or --fleet")
@@ -94,6 +99,7 @@ def build(command: str, probes: tuple[str, ...], given: Mapping[str, Any], envir
         keep=bool(given.get("keep")),
         timing=_timing(command, given),
         calibrate=given.get("calibrate"),
+        race=_race(given, RACE in probes),
         line=_line(command, given),
     )
 
@@ -264,6 +270,15 @@ def _rate(given: Mapping[str, Any]) -> float:
     return float(rate)
 
 
+def _race(given: Mapping[str, Any], races: bool) -> Profile:
+    """How much a race may cost. Raises Usage for a cap of a race that is not asked for."""
+    said = {field: given[flag] for flag, field in _RACE.items() if given.get(flag) is not None}
+    if said and not races:
+        flag = next(flag for flag in _RACE if given.get(flag) is not None)
+        raise Usage(f"{_flag(flag)} is for a race: give --race with it")
+    return replace(Profile(), **said)
+
+
 def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
@@ -309,8 +324,8 @@ def _line(command: str, given: Mapping[str, Any]) -> str:
     for name in ("prefill", "decode", "declare"):
         words += [word for value in given.get(name) or () for word in (_flag(name), value)]
     words += ["--keys-file", str(given["keys_file"])] if given.get("keys_file") else []
-    for name in ("thorough", "active", "inside", "timing", "no_prefix_cache"):
+    for name in ("thorough", "active", "inside", "timing", "no_prefix_cache", "race"):
         words += [_flag(name)] if given.get(name) else []
-    for name in ("headroom", "timeout", "retries", "leak_rate"):
-        words += [_flag(name), f"{given[name]:g}"] if given.get(name) is not None else []
+    for name in ("headroom", "timeout", "retries", "leak_rate", *_RACE):
+        words += [_flag(name), f"{given[name]:.12g}"] if given.get(name) is not None else []
     return shlex.join(words)

@@ -32,6 +32,7 @@ from pagefence.probes.latency import calibration
 from pagefence.probes.latency.judge import certified
 from pagefence.probes.latency.offline import Source
 from pagefence.probes.latency.policy import Timing
+from pagefence.probes.race.plan import Profile
 from pagefence.probes.rehearsal import rehearse
 from pagefence.probes.salt.sharing import Sharing
 from pagefence.run import terminated_is_interrupted
@@ -80,6 +81,7 @@ class Options:
     keep: bool = False
     timing: Timing = field(default_factory=Timing)
     calibrate: Path | None = None
+    race: Profile = field(default_factory=Profile)
     line: str = "pagefence verify"
 
     @property
@@ -306,6 +308,7 @@ def _config(options: Options, seed: int) -> Config:
         sharing,
         options.timing,
         _asked(options),
+        options.race,
     )
 
 

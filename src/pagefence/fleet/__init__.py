@@ -2,7 +2,7 @@
 
 from pagefence.fleet.answer import Answer, ErrorBody
 from pagefence.fleet.facts import Figure, FleetFacts, Limits, NodeFacts
-from pagefence.fleet.http import Fleet, Request
+from pagefence.fleet.http import Fleet, Leave, Request
 from pagefence.fleet.target import Keys, Target
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "Fleet",
     "FleetFacts",
     "Keys",
+    "Leave",
     "Limits",
     "NodeFacts",
     "Request",

@@ -53,7 +53,8 @@ class Answer:
 
     `status` None means that no answer came; `problem` says why, and also when an answer broke off or was no JSON.
     `begun` tells that body bytes of a stream had been sent before the error (or the end) came. `timed_out`: the
-    deadline came first. `at`: when it was asked, Unix seconds.
+    deadline came first. `at`: when it was asked, Unix seconds. `hung_up`: our own client went away on purpose; what had
+    come by then is `text`, and it is no complete answer.
     """
 
     status: int | None
@@ -72,6 +73,7 @@ class Answer:
     retry_after_s: float | None = None
     timed_out: bool = False
     at: float = 0.0
+    hung_up: bool = False
 
     @property
     def answered(self) -> bool:

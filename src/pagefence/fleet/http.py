@@ -63,6 +63,16 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
+class Leave:
+    """When our client goes away in the middle of an answer: after so many events of a stream, when it is told why the
+    answer ends (`at_end`; what follows is not read), or after so many seconds, whatever has come by then."""
+
+    events: int | None = None
+    at_end: bool = False
+    after_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Reply:
     """A small document as text and, where it is a JSON object, parsed; or why there is none (`problem`).
 
@@ -198,14 +208,17 @@ class Fleet:
             return None
         return tuple(tokens)
 
-    async def complete(self, request: Request, tenant: str, timeout_s: float | None = None) -> Answer:
-        """Ask for one completion and read the answer to its end, within the deadline."""
+    async def complete(
+        self, request: Request, tenant: str, timeout_s: float | None = None, leave: Leave | None = None
+    ) -> Answer:
+        """Ask for one completion and read the answer to its end, within the deadline, or until we `leave`."""
         limit = min(self.timeout_s, timeout_s or self.timeout_s)
+        leaves_s = leave.after_s if leave is not None else None
         started = time.monotonic()
-        reading = _Reading(request.stream)
+        reading = _Reading(request.stream, leave)
         try:
             async with (
-                asyncio.timeout(limit),
+                asyncio.timeout(limit if leaves_s is None else min(limit, leaves_s)),
                 self._client.stream(
                     "POST",
                     self._router() + "/v1/completions",
@@ -224,8 +237,9 @@ class Fleet:
                     reading.whole(raw, time.monotonic() - started)
                     reading.problem = _too_large(raw) or reading.problem
         except TimeoutError:
-            reading.problem = f"no complete answer within {limit:g} s"
-            reading.timed_out = True
+            reading.hung_up = leaves_s is not None and leaves_s <= limit
+            reading.timed_out = not reading.hung_up
+            reading.problem = None if reading.hung_up else f"no complete answer within {limit:g} s"
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             reading.problem = _why(error)
             reading.timed_out = isinstance(error, httpx.ReadTimeout)
@@ -270,7 +284,9 @@ class Fleet:
 class _Reading:
     """Collects one answer while it is read, so that what had come is known when the rest does not."""
 
-    def __init__(self, stream: bool) -> None:
+    def __init__(self, stream: bool, leave: Leave | None = None) -> None:
+        self.leave = leave or Leave()
+        self.hung_up = False
         self.status: int | None = None
         self.problem: str | None = None
         self.retry_after_s: float | None = None
@@ -315,12 +331,22 @@ class _Reading:
                 if piece.text and self.ttft_s is None:
                     self.ttft_s = time.monotonic() - started
             self.pieces.append(piece)
+            if not failed and self._leaves(piece):
+                self.hung_up = True
+                return
         if not ended and not any(p.error for p in self.pieces) and self.problem is None:
             self.problem = "the stream broke off"
+
+    def _leaves(self, piece: Piece) -> bool:
+        wanted = self.leave
+        enough = wanted.events is not None and len(self.pieces) >= wanted.events
+        return enough or (wanted.at_end and piece.finish_reason is not None)
 
     def answer(self, total_s: float) -> Answer:
         error = next((p.error for p in self.pieces if p.error), None)
         finish = _last(p.finish_reason for p in self.pieces)
+        if self.hung_up:
+            self.problem = "we hung up"
         if self.status == 200 and finish is None and error is None and self.problem is None:
             self.problem = "the answer has no finish reason: it may have been cut"
         return Answer(
@@ -340,6 +366,7 @@ class _Reading:
             retry_after_s=self.retry_after_s,
             timed_out=self.timed_out,
             at=time.time() - total_s,
+            hung_up=self.hung_up,
         )
 
 

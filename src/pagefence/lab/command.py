@@ -33,6 +33,7 @@ from pagefence.lab.matrix import (
     probed,
     quick,
 )
+from pagefence.lab.power_command import power_command
 from pagefence.lab.traces import write_page
 from pagefence.mistakes import EXIT_INCONCLUSIVE, Mistake
 from pagefence.run import terminated_is_interrupted
@@ -169,6 +170,9 @@ def matrix(
     if as_json:
         print(json.dumps(kept.as_json(), indent=2))
     raise typer.Exit(_judge(kept, chosen, human))
+
+
+lab_app.command("power")(power_command)
 
 
 @lab_app.command("traces")

@@ -11,9 +11,12 @@ from pagefence.mistakes import Usage
 from pagefence.probes.boundary.find import find, hint_of, limits_of
 from pagefence.probes.canary.shots import NAME as CANARY
 from pagefence.probes.estimate import Estimate, estimate, measure
-from pagefence.probes.examination import Examination
+from pagefence.probes.examination import CROWDS, Examination
 from pagefence.probes.latency.policy import Timing
 from pagefence.probes.plan import make_plan
+from pagefence.probes.race.drive import RaceLog, race
+from pagefence.probes.race.plan import NAME as RACE
+from pagefence.probes.race.plan import plan as race_plan
 from pagefence.probes.rehearsal import asking_of, cost_of, expected, rehearse, search_budget
 from pagefence.probes.run import Progress, execute, patiently
 from pagefence.probes.salt.sharing import Sharing, field_for
@@ -37,7 +40,8 @@ async def ask(
     """The probes that send prompts: one plan for all."""
     config = examination.config
     asking = asking_of(config)
-    if not asking:
+    races = any(name in CROWDS for name in config.probes)
+    if not asking and not races:
         return
     _calibrated(config.timing, facts)
     sharing = replace(config.sharing, field=field_for(facts, config.sharing.field))
@@ -45,7 +49,7 @@ async def ask(
         rehearse(examination, facts, sharing, fleet.keys.two, announce)
         return
     consent(expected(config, facts, sharing, fleet.keys.two))
-    examination.obstacle = await _obstacle(fleet, facts, asking, sharing)
+    examination.obstacle = await _obstacle(fleet, facts, (*asking, *((RACE,) if races else ())), sharing)
     if examination.obstacle is not None:
         return
     maker = Maker(config.seed, await words_for(fleet))
@@ -58,11 +62,30 @@ async def ask(
         examination.obstacle = found
         return
     examination.limits = found
+    if asking:
+        await _planned(fleet, examination, facts, maker, sharing, progress, announce, consent)
+    if races:
+        await _race(fleet, examination, progress, announce, consent)
+
+
+async def _planned(
+    fleet: Fleet,
+    examination: Examination,
+    facts: FleetFacts,
+    maker: Maker,
+    sharing: Sharing,
+    progress: Progress,
+    announce: Callable[[str], None],
+    consent: Consent,
+) -> None:
+    """One plan for all but the race."""
+    config, found = examination.config, examination.limits
+    assert found is not None
     before = examination.found.shots if examination.found is not None else ()
     plan = make_plan(
         found,
         config.seed,
-        asking,
+        asking_of(config),
         config.fresh,
         config.budget,
         maker,
@@ -75,6 +98,19 @@ async def ask(
     consent(estimate(plan))
     announce(cost_of(plan, config, found, await measure(fleet) if config.paced else None))
     await execute(fleet, plan, examination.log, progress, Watcher(fleet, facts))
+
+
+async def _race(
+    fleet: Fleet, examination: Examination, progress: Progress, announce: Callable[[str], None], consent: Consent
+) -> None:
+    """Last, and apart from the plan of the others: a fleet that it leaves damaged would damage their answers."""
+    config, found = examination.config, examination.limits
+    assert found is not None
+    crowd = race_plan(found, config.seed, config.race)
+    consent(crowd.estimate)
+    announce(crowd.cost)
+    examination.race = RaceLog(crowd)
+    await race(fleet, examination.race, examination.log, progress)
 
 
 async def _by_asking(
@@ -112,8 +148,9 @@ async def _obstacle(fleet: Fleet, facts: FleetFacts, asking: tuple[str, ...], sh
     """Why prompts cannot be sent, if they cannot: found out before a hundred requests fail one by one."""
     if fleet.target.router is None:
         return "no router URL was given, so no client's request can be sent"
-    if CANARY in asking and not fleet.keys.two:
-        return "the canary needs two tenants: set PAGEFENCE_KEY_A and PAGEFENCE_KEY_B to different keys"
+    both = [name for name in asking if name in (CANARY, *CROWDS)]
+    if both and not fleet.keys.two:
+        return f"the {both[0]} needs two tenants: set PAGEFENCE_KEY_A and PAGEFENCE_KEY_B to different keys"
     if SALT in asking and sharing.field is None and not fleet.keys.two:
         return (
             "the salt probe needs two tenants: set PAGEFENCE_KEY_A and PAGEFENCE_KEY_B to different keys, or name the "

@@ -41,6 +41,16 @@ def estimate(plan: Plan, pace: Pace | None = None) -> Estimate:
     return Estimate(len(plan.expected), plan.prompt_tokens, plan.new_tokens, most, seconds)
 
 
+def together(one: Estimate, other: Estimate) -> Estimate:
+    """Both, one after the other; without a time."""
+    return Estimate(
+        one.requests + other.requests,
+        one.prompt_tokens + other.prompt_tokens,
+        one.new_tokens + other.new_tokens,
+        one.most_prompt_tokens + other.most_prompt_tokens,
+    )
+
+
 async def measure(fleet: Fleet) -> Pace | None:
     """The pace of two answers: a word, and a prompt of 200. None when one of them did not come as it should."""
     short = await fleet.complete(Request("Hello", 1), "a", 30.0)

@@ -19,7 +19,11 @@ from pagefence.probes.gate.lock import LockState
 from pagefence.probes.latency.judge import judge as judge_times
 from pagefence.probes.latency.policy import Timing
 from pagefence.probes.latency.shots import NAME as LATENCY
-from pagefence.probes.run import Log
+from pagefence.probes.race.drive import RaceLog
+from pagefence.probes.race.judge import judge as judge_race
+from pagefence.probes.race.plan import NAME as RACE
+from pagefence.probes.race.plan import Profile
+from pagefence.probes.run import Log, Outcome
 from pagefence.probes.salt.judge import judge as judge_sharing
 from pagefence.probes.salt.sharing import KEYS_ALONE, Sharing
 from pagefence.probes.salt.shots import NAME as SALT
@@ -39,6 +43,8 @@ JUDGES: Mapping[str, Judge] = {
     LATENCY: judge_times,
 }
 PROBES = (GATE, *JUDGES)
+# What sends prompts by a plan of its own, only when it is asked for: a race costs more than all the others.
+CROWDS = (RACE,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +62,7 @@ class Config:
     sharing: Sharing = KEYS_ALONE
     timing: Timing = field(default_factory=Timing)
     paced: bool = False
+    race: Profile = field(default_factory=Profile)
 
 
 @dataclass(slots=True)
@@ -76,6 +83,12 @@ class Examination:
     lock: LockState | None = None
     plan: Plan | None = None
     rehearsed: bool = False
+    race: RaceLog | None = None
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        """Every answer so far, of the crowd too."""
+        return [*self.log.outcomes, *(self.race.outcomes if self.race is not None else ())]
 
     def seen(self) -> Seen | None:
         """What the probes that send prompts judge; None before the first prompt."""
@@ -95,11 +108,19 @@ class Examination:
                 found.append(gate(self.facts, config.declared_pd, config.policy, self.active, self.lock))
             elif self.obstacle is not None:
                 found.append(_not_asked(name, self.obstacle))
+            elif name in CROWDS:
+                found.append(self._raced())
             elif (seen := self.seen()) is not None:
                 found.append(JUDGES[name](seen))
             else:
                 found.append(ProbeResult(name, finished=False))
         return tuple(found)
+
+    def _raced(self) -> ProbeResult:
+        if self.race is None:
+            return ProbeResult(RACE, finished=False)
+        planted = self.log.asked.sentinels if self.log.asked is not None else ()
+        return judge_race(self.race, planted)
 
 
 def _not_asked(name: str, why: str) -> ProbeResult:

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from pagefence.fleet import FleetFacts, Limits
 from pagefence.fleet.facts import limits as borders
 from pagefence.probes.boundary.find import hint_of
-from pagefence.probes.estimate import Estimate, Pace, estimate, in_words
-from pagefence.probes.examination import JUDGES, Config, Examination
+from pagefence.probes.estimate import Estimate, Pace, estimate, in_words, together
+from pagefence.probes.examination import CROWDS, JUDGES, Config, Examination
 from pagefence.probes.latency.shots import NAME as LATENCY
 from pagefence.probes.plan import make_plan
+from pagefence.probes.race.plan import plan as race_plan
 from pagefence.probes.salt.sharing import Sharing
 from pagefence.probes.shot import Plan
 
@@ -35,6 +36,8 @@ def rehearse(
         why = f"a dry run sends nothing, and the limits are unknown ({found}), so there is no plan to show"
         examination.obstacle = why
         return
+    if _races(config):
+        announce(race_plan(found, config.seed, config.race).cost)
     plan = examination.plan = _plan(config, found, sharing, two)
     announce(cost_of(plan, config, found))
     for wave in plan.waves:
@@ -52,7 +55,8 @@ def expected(config: Config, facts: FleetFacts, sharing: Sharing, two: bool) -> 
     if isinstance(found, str):
         most = search_budget(config, facts)
         return Estimate(0, most, 0, most)
-    return estimate(_plan(config, found, sharing, two))
+    cost = estimate(_plan(config, found, sharing, two))
+    return together(cost, race_plan(found, config.seed, config.race).estimate) if _races(config) else cost
 
 
 def cost_of(plan: Plan, config: Config, limits: Limits, pace: Pace | None = None) -> str:
@@ -67,6 +71,10 @@ def cost_of(plan: Plan, config: Config, limits: Limits, pace: Pace | None = None
 def search_budget(config: Config, facts: FleetFacts) -> int:
     """Prompt tokens for finding limits that nobody tells."""
     return config.budget or max(_SEARCH_LEAST, _SEARCH_PROMPTS * (hint_of(facts) or 0))
+
+
+def _races(config: Config) -> bool:
+    return any(name in CROWDS for name in config.probes)
 
 
 def _plan(config: Config, limits: Limits, sharing: Sharing, two: bool) -> Plan:

@@ -28,6 +28,17 @@ class Purpose(StrEnum):
     READ = "reading"
     SHARE = "prefix sharing"
     TIME = "timing"
+    RACE = "racing"
+
+
+@dataclass(frozen=True, slots=True)
+class HangUp:
+    """When the client of a shot goes: after so many events of its stream, at the end of it (`at_end`), or before, after
+    so many times as long as a first token took in the controls (`paces`)."""
+
+    events: int | None = None
+    at_end: bool = False
+    paces: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +47,7 @@ class Shot:
 
     `spare`: other words for a second try. A small model slips over some words now and then; a fleet that answers from
     other pages than the prompt's loses any words. `arm`: what a probe that compares answers compares this one as.
-    `extra`: more fields of the request's body.
+    `extra`: more fields of the request's body. `hang_up`: its client does not wait for the end.
     """
 
     id: str
@@ -53,6 +64,7 @@ class Shot:
     spare: Sentinel | None = None
     arm: str = ""
     extra: tuple[tuple[str, object], ...] = ()
+    hang_up: HangUp | None = None
 
     @property
     def with_spare(self) -> Shot | None:

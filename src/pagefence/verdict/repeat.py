@@ -23,7 +23,7 @@ _MOST = 20
 
 def save(examination: Examination, results: tuple[ProbeResult, ...], beside: Path | None) -> dict[str, Repeat]:
     """Write the bodies of each finding's request and of the planting one, beside the JSON report or in a folder."""
-    outcomes = {o.shot.id: o for o in examination.log.outcomes}
+    outcomes = {o.shot.id: o for o in examination.outcomes}
     wanted: dict[str, str | None] = {}
     for evidence in (e for r in results for e in r.evidence if e.kind in _KINDS):
         request = str(evidence.details.get("request", ""))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pagefence.fleet import Answer, Fleet, Keys, Request, Target
+from pagefence.fleet import Answer, Fleet, Keys, Leave, Request, Target
 
 _FRAME = 8  # what an engine may put around a prompt: a first token, a template's end
 _COST_NOTHING = (400, 401, 403, 404, 413, 422, 429, 503)  # refused before anything was computed
@@ -36,7 +36,9 @@ class Metered(Fleet):
             self._sizes[_known(text)] = len(tokens)
         return tokens
 
-    async def complete(self, request: Request, tenant: str, timeout_s: float | None = None) -> Answer:
+    async def complete(
+        self, request: Request, tenant: str, timeout_s: float | None = None, leave: Leave | None = None
+    ) -> Answer:
         counted = self._sizes.get(_known(request.prompt))
         size = len(request.prompt.encode()) + _FRAME if counted is None else counted
         most = size + request.max_tokens
@@ -48,7 +50,7 @@ class Metered(Fleet):
         self._open += most
         cost = most
         try:
-            answer = await super().complete(request, tenant, timeout_s)
+            answer = await super().complete(request, tenant, timeout_s, leave)
             cost = _cost(answer, counted, most)
         finally:
             # A run that is cancelled has asked all the same.

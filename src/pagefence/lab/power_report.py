@@ -1,0 +1,137 @@
+"""The page about power: what was found how often, by what, at which cost, beside the usual script; and false alarms."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+
+from pagefence.lab.fault import Fault
+from pagefence.lab.power import VIOLATIONS, races
+from pagefence.lab.power_log import CLEAN, RACE, USUAL, VERIFY, Line, PowerLog
+from pagefence.verdict.intervals import interval
+
+GATE = "gate"
+
+
+def page(log: PowerLog, faults: Mapping[str, Fault]) -> str:
+    """The whole page, from whatever the log holds by now."""
+    lines = [
+        "# Detection power, measured",
+        "",
+        "Produced by `pagefence lab power --report` from finished runs. Do not edit.",
+        "",
+        "Each row is a fault of the lab in the embedded fleet, guards off: a run for each seed against the same fleet,",
+        "over HTTP. *Found* counts runs with a violation that a prompt showed; what the gate alone saw in the figures",
+        "stands beside it. Intervals are exact (Clopper and Pearson, 95 %). Cost is that of a median run; where runs",
+        "were stopped at the first violation it is the cost until then (*).",
+        "",
+        "## Default `verify`, and the usual script",
+        "",
+        "The usual script: a UUID before a long filler prompt, then another prompt with the same key and 16 new",
+        "tokens, eight times; found when the UUID comes back ([source](../../src/pagefence/lab/usual_script.py), with",
+        "its flaws).",
+        "",
+        *_table(log, [f for f in faults.values() if not f.not_in_engine], VERIFY, usual=True),
+        "",
+        "## Races",
+        "",
+        "`pagefence race`: short requests beside each other, a third of which hang up. One race is one run.",
+        "",
+        *_table(log, [f for f in faults.values() if not f.not_in_engine and races(f)], RACE, usual=False),
+        "",
+        "## Cannot show from outside",
+        "",
+        *_hidden(log, faults.values()),
+        "",
+        "## False alarms",
+        "",
+        *_alarms(log),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _table(log: PowerLog, faults: Sequence[Fault], profile: str, usual: bool) -> list[str]:
+    head = ["fault", "found", "95 %", "by the gate", "verdicts", "found by", "tokens", "seconds"]
+    head += ["usual script", "95 %"] if usual else []
+    rows = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    for fault in faults:
+        runs = log.of(fault.name, profile)
+        if not runs:
+            rows.append(f"| {fault.name} | not run |" + " |" * (len(head) - 2))
+            continue
+        found = [r for r in runs if by_prompts(r)]
+        cells = [
+            fault.name,
+            f"{len(found)} of {len(runs)}",
+            shown_interval(len(found), len(runs)),
+            f"{sum(GATE in r.found for r in runs)} of {len(runs)}" if profile == VERIFY else "-",
+            _counted(r.verdict for r in runs),
+            _counted(f"{p} {k}" for r in runs for p, kinds in r.found.items() if p != GATE for k in kinds) or "-",
+            f"{median(r.prompt_tokens + r.new_tokens for r in runs):,.0f}{'*' if any(r.early for r in runs) else ''}",
+            f"{median(r.seconds for r in runs):,.0f}",
+        ]
+        if usual:
+            theirs = log.of(fault.name, USUAL)
+            seen = sum(bool(r.found) for r in theirs)
+            cells += [f"{seen} of {len(theirs)}", shown_interval(seen, len(theirs))] if theirs else ["not run", "-"]
+        rows.append("| " + " | ".join(cells) + " |")
+    return rows
+
+
+def by_prompts(run: Line) -> bool:
+    """Whether a probe that sends prompts found a violation."""
+    return any(kinds for probe, kinds in run.found.items() if probe != GATE)
+
+
+def shown_interval(k: int, n: int) -> str:
+    """Ends rounded outwards to three digits."""
+    low, high = interval(k, n)
+    return f"{int(low * 1000) / 1000:.3f} to {min(1.0, -int(-high * 1000 // 1) / 1000):.3f}"
+
+
+def _counted(words: Iterable[str]) -> str:
+    return ", ".join(f"{word} {n}" for word, n in Counter(words).most_common())
+
+
+def _hidden(log: PowerLog, faults: Iterable[Fault]) -> list[str]:
+    rows = []
+    for fault in faults:
+        if fault.not_in_engine:
+            rows.append(f"- **{fault.name}**: {fault.not_in_engine}.")
+        elif fault.needs_hang_ups:
+            rows.append(f"- **{fault.name}**: only where clients hang up, so not in default `verify`; see races.")
+    rows.append("")
+    rows.append("What shows in no run although it could (its interval above says how seldom it would have to be):")
+    rows.append("")
+    for fault in faults:
+        runs = log.of(fault.name, RACE if races(fault) else VERIFY)
+        if runs and not fault.not_in_engine and not any(r.found for r in runs):
+            rows.append(f"- **{fault.name}**: 0 of {len(runs)}; {fault.summary}.")
+    return rows
+
+
+def _alarms(log: PowerLog) -> list[str]:
+    rows = [
+        "| profile | runs | false alarms | 95 % | inconclusive | tokens | seconds |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    told: list[str] = []
+    for profile in (VERIFY, RACE, USUAL):
+        runs = log.of(CLEAN, profile)
+        if not runs:
+            rows.append(f"| {profile} | 0 | not run | | | | |")
+            continue
+        alarms = [r for r in runs if any(k in VIOLATIONS for kinds in r.found.values() for k in kinds)]
+        open_ = sum(r.verdict == "INCONCLUSIVE" for r in runs)
+        rows.append(
+            f"| {profile} | {len(runs)} | {len(alarms)} | {shown_interval(len(alarms), len(runs))} | {open_} | "
+            f"{median(r.prompt_tokens + r.new_tokens for r in runs):,.0f} | {median(r.seconds for r in runs):,.0f} |"
+        )
+        told += [
+            f"- {profile}, seed {r.seed}: {_counted(f'{p} {k}' for p, ks in r.found.items() for k in ks)}"
+            for r in alarms
+        ]
+        told += [f"- {profile}, seed {r.seed}: {'; '.join(r.doubts)}" for r in runs if r.verdict == "INCONCLUSIVE"]
+    return [*rows, "", *told]

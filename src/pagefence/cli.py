@@ -89,7 +89,7 @@ class Prompts:
     budget: Annotated[
         int | None,
         typer.Option(
-            "--budget", min=1, metavar="N", help="Prompt tokens for boundary and canary. Default: 8 x the limit."
+            "--budget", min=1, metavar="N", help="Prompt tokens for boundary and canary. Default: 5 x the limit."
         ),
     ] = None
     dry_run: Annotated[

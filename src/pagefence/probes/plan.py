@@ -18,13 +18,13 @@ from pagefence.probes.salt.sharing import KEYS_ALONE, Sharing
 from pagefence.probes.shot import Maker, Plan, Shot, Wave
 
 _LEAST = 6_000
-_LONGEST_PROMPTS = 8
+_LONGEST_PROMPTS = 5
 
 
 def usual_budget(limits: Limits) -> int:
-    """Prompt tokens for borders and canary together where nobody says: eight of the longest prompts.
+    """Prompt tokens for borders and canary together where nobody says: five of the longest prompts.
 
-    Four ask the border in both forms and plant, one or two fill the rest of the pool, the others are for readers.
+    Three ask the border and plant, one or two fill the rest of a larger pool, the others are for readers.
     """
     return max(_LEAST, _LONGEST_PROMPTS * limits.longest)
 

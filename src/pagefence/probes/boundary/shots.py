@@ -33,11 +33,11 @@ def alive(maker: Maker, limits: Limits, tenant: str = "b") -> tuple[Shot, ...]:
 
 
 def within(maker: Maker, limits: Limits, budget: int) -> tuple[Shot, ...]:
-    """The limit and one less, both forms: what is accepted costs real compute, so these four are all.
+    """The limit in both forms and one less: what is accepted costs real compute, so these three are all.
 
     As many of them as `budget` prompt tokens allow, the limit itself first.
     """
-    wanted = ((0, False), (0, True), (1, False), (1, True))
+    wanted = ((0, False), (0, True), (1, False))
     affordable = max(0, budget) // limits.longest
     return tuple(
         maker.shot(

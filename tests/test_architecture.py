@@ -17,7 +17,7 @@ FLOORS = ("pool", "protocol", "sim", "engine", "fleet", "probes", "verdict", "wa
 # What every floor may use.
 GROUND = {"process", "models", "mistakes", "files", "run", "ticker"}
 # The roof: what may use everything.
-ROOF = {"cli", "options", "session", "consent", "replaying", "__main__"}
+ROOF = {"cli", "flags", "options", "session", "consent", "replaying", "__main__"}
 
 
 def room_of(path: Path) -> str:

@@ -129,12 +129,13 @@ def test_a_fleet_that_is_not_ready_is_asked_once_and_then_left_alone() -> None:
     assert len(toy.calls) == 1
 
 
-def slipping(readers: int, spare: bool = False) -> tuple[Verdict, list[Evidence]]:
-    """The verdict on a sound fleet whose model slips over the words of this many legal readers."""
+def slipping(readers: int, spare: bool = False, sampled: bool = False) -> tuple[Verdict, list[Evidence]]:
+    """The verdict on a sound fleet whose model slips over the words of this many legal readers, greedy or sampled."""
     config = Config(("canary",), seed=1)
     plan = examined(Toy(), config).log.plan
     assert plan is not None
-    shots = [shot for shot in plan.shots if shot.purpose is Purpose.READ][-readers:]
+    legal = [shot for shot in plan.shots if shot.purpose is Purpose.READ]
+    shots = [shot for shot in legal if (shot.temperature > 0) == sampled][-readers:]
     words = {word for shot in shots for word in shot.sentinel.words}
     if spare:
         words |= {word for shot in shots if shot.spare for word in shot.spare.words}
@@ -149,7 +150,12 @@ def test_a_model_that_slips_over_some_words_and_holds_others_is_not_a_fault_of_t
 def test_slips_that_come_often_are_a_doubt() -> None:
     verdict, evidence = slipping(3)
     assert (verdict.name, verdict.exit_code) == ("INCONCLUSIVE", 3)
-    assert "3 of 20 legal readers" in evidence[0].what
+    assert "3 of 11 legal, greedy readers" in evidence[0].what
+
+
+def test_slips_of_sampled_answers_are_none_because_an_honest_model_leaves_its_words_so() -> None:
+    verdict, evidence = slipping(3, sampled=True)
+    assert (verdict.name, evidence) == ("CLEAN", [])
 
 
 def test_a_reader_that_loses_any_words_is_corrupt() -> None:

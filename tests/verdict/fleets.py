@@ -34,7 +34,8 @@ TOO_LONG = Answer(400, error=ErrorBody("maximum context length is 512", code="co
 _FINE = Check("readers", "", "as it should be")
 OWN, LOST, FOREIGN = "own words", "lost", "foreign words"
 # What became of the shots of one purpose, first and second try: all that a judge can tell apart but for names.
-Pattern = tuple[tuple[Purpose, tuple[tuple[tuple[str, ...], int], ...]], ...]
+Sort = tuple[Purpose, bool]  # what a shot is for, and whether it is greedy
+Pattern = tuple[tuple[Sort, tuple[tuple[tuple[str, ...], int], ...]], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,11 @@ def asked() -> dict[Purpose, int]:
     return dict(Counter(shot.purpose for shot in the_plan().expected if shot.within))
 
 
+def greedy_readers() -> int:
+    """How many legal readers are greedy, so that a slip of theirs is a doubt."""
+    return sum(shot.purpose is Purpose.READ and shot.temperature == 0 for shot in the_plan().expected)
+
+
 def verdict_of(fleet: Fleet, chance: random.Random) -> Verdict:
     """What PageFence says about one fleet of this kind."""
     return decide([result_of(fleet, chance)])
@@ -72,25 +78,29 @@ def result_of(fleet: Fleet, chance: random.Random) -> ProbeResult:
 
 
 def _happened(fleet: Fleet, chance: random.Random) -> Pattern:
-    tries: dict[Purpose, Counter[tuple[str, ...]]] = {}
+    tries: dict[Sort, Counter[tuple[str, ...]]] = {}
     for shot in the_plan().expected:
         if shot.within:
             first = fleet.says(shot, chance)
             said: tuple[str, ...] = (first,)
             if shot.recalls and first == LOST:  # over the same words a greedy model slips again
                 said = (first, fleet.says(shot, chance) if shot.spare else first)
-            tries.setdefault(shot.purpose, Counter())[said] += 1
-    return tuple((purpose, tuple(sorted(counts.items()))) for purpose, counts in tries.items())
+            tries.setdefault(_sort(shot), Counter())[said] += 1
+    return tuple((kind, tuple(sorted(counts.items()))) for kind, counts in tries.items())
+
+
+def _sort(shot: Shot) -> Sort:
+    return shot.purpose, shot.temperature == 0
 
 
 @cache
 def _judged(pattern: Pattern) -> ProbeResult:
-    """The judge's result. It does not depend on which shots of one purpose it was, so each pattern is judged once."""
-    left = {purpose: [said for said, count in counts for _ in range(count)] for purpose, counts in pattern}
+    """The judge's result. It does not depend on which shots of one kind it was, so each pattern is judged once."""
+    left = {kind: [said for said, count in counts for _ in range(count)] for kind, counts in pattern}
     plan = replace(the_plan(), waves=tuple(wave for wave in the_plan().waves if not wave.unproven))
     planted = next(shot.sentinel for shot in plan.shots if shot.plants)
     outcomes = [
-        outcome(shot, left[shot.purpose].pop(), planted) if shot.within else Outcome(shot, prompt(shot), TOO_LONG, {})
+        outcome(shot, left[_sort(shot)].pop(), planted) if shot.within else Outcome(shot, prompt(shot), TOO_LONG, {})
         for shot in plan.shots
     ]
     return judge(Seen(plan, outcomes, LIMITS, FACTS))

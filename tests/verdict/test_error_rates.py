@@ -16,12 +16,11 @@ from pathlib import Path
 import pytest
 
 from pagefence.probes.canary.judge import SLIPS_IN_DOUBT
-from pagefence.probes.run import RECALL_NEEDED
 from pagefence.probes.shot import Purpose
 from pagefence.verdict import decide
 from pagefence.verdict.intervals import incomplete_beta
 from pagefence.verdict.statistics import chance_found, upper_bound
-from tests.verdict.fleets import Fleet, Probe, asked, counted, verdict_of
+from tests.verdict.fleets import Fleet, Probe, asked, counted, greedy_readers, verdict_of
 
 DOCS = Path(__file__).parents[2] / "docs" / "concepts" / "verdicts.md"
 UNLIKELY = 1e-4
@@ -43,12 +42,12 @@ def about(count: int, n: int, rate: float) -> bool:
 
 def false_alarms(slip: float) -> tuple[float, float]:
     """How often an honest fleet is called CORRUPT and INCONCLUSIVE, from the canary's rules alone."""
-    controls, readers = asked()[Purpose.CONTROL], asked()[Purpose.READ]
-    needed = math.ceil(RECALL_NEEDED * controls)
-    usable = chance_of(needed, controls, 1 - slip)
+    controls, readers, greedy = asked()[Purpose.CONTROL], asked()[Purpose.READ], greedy_readers()
+    # Two controls in each manner; one manner in which both held is enough, and the others are left out.
+    usable = 1 - (1 - (1 - slip) ** 2) ** (controls // 2)
     none_lost = (1 - slip**2) ** readers
-    no_doubt = sum(
-        math.comb(readers, k) * (slip * (1 - slip)) ** k * (1 - slip) ** (readers - k) for k in range(SLIPS_IN_DOUBT)
+    no_doubt = (1 - slip**2) ** (readers - greedy) * sum(
+        math.comb(greedy, k) * (slip * (1 - slip)) ** k * (1 - slip) ** (greedy - k) for k in range(SLIPS_IN_DOUBT)
     )
     return usable * (1 - none_lost), (1 - usable) + usable * (none_lost - no_doubt)
 

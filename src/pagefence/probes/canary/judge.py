@@ -41,7 +41,7 @@ def judge(seen: Seen) -> ProbeResult:
     leaking = {str(e.details["request"]) for e in evidence}
     for outcome in (o for o in mine if o.shot.reads or o.shot.plants):
         evidence += _integrity(outcome, limits, usable)
-    evidence += _slips(readers)
+    evidence += _slips(plan, readers)
     evidence += _grouped([o for o in mine if not o.answer.answered], limits)
     evidence += cache_hits(NAME, mine, limits) if plan.fresh else []
     if not usable:
@@ -152,13 +152,19 @@ def _integrity(outcome: Outcome, limits: Limits, usable: bool) -> list[Evidence]
     return [Evidence(Kind.CORRUPT, NAME, "own-recall", where, what, "I1", None, remedy, more)]
 
 
-def _slips(readers: Sequence[Outcome]) -> list[Evidence]:
-    """Legal readers that lost their words and held others: now and then it is the model's slip, often it is a doubt."""
-    legal = [o for o in readers if o.shot.purpose is Purpose.READ and o.answer.answered]
+def _slips(plan: Plan, readers: Sequence[Outcome]) -> list[Evidence]:
+    """Legal readers that lost their words and held others: now and then it is the model's slip, often it is a doubt.
+
+    Of those that asked greedily: a sampled answer may leave its words on any honest fleet.
+    """
+    greedy = {shot.id for shot in plan.shots if shot.temperature == 0}
+    legal = [o for o in readers if o.shot.purpose is Purpose.READ and o.answer.answered and o.shot.id in greedy]
     slips = [o for o in legal if o.first is not None and o.recalled]
     if len(slips) < SLIPS_IN_DOUBT:
         return []
-    what = f"{len(slips)} of {len(legal)} legal readers lost their words at first and held others when asked again"
+    what = (
+        f"{len(slips)} of {len(legal)} legal, greedy readers lost their words at first and held others the second time"
+    )
     return [_doubt(what, "A fault that comes and goes looks like this. Run more probes, or use a larger model.")]
 
 

@@ -42,8 +42,10 @@ def test_a_stream_that_is_refused_after_its_headers_is_found(tmp_path: Path) -> 
     assert any("inside a stream that had begun" in e["what"] for e in answered.evidence("FAIL", "border"))
 
 
-def test_nothing_leaks_but_a_refusal_inside_a_stream_is_no_clean_answer(tmp_path: Path) -> None:
+def test_nothing_leaks_and_a_refusal_inside_a_stream_is_no_answer(tmp_path: Path) -> None:
+    """That it came inside a stream is for the boundary to say; the canary counts it as refused."""
     answered = pagefence(tmp_path / "canary.json", "canary", SGLANG, "--yes", "--seed", "1", "--timeout", "600")
-    assert (answered.code, answered.report["verdicts"]) == (3, ["INCONCLUSIVE"]), answered.said
+    assert (answered.code, answered.report["verdicts"]) == (0, ["CLEAN"]), answered.said
+    assert "refused inside a stream" in answered.said
     assert answered.report["n"] > 0
     assert answered.report["controls"]["held"] == answered.report["controls"]["asked"] > 0

@@ -24,7 +24,7 @@ verify: setup ## prove the embedded fleet (ARGS="--fault stub-transfer --guards 
 
 # Rules of deploy/prometheus are checked with promtool where it is there: apt-get install prometheus
 test: setup ## the test suite, under five minutes on two cores
-	$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadgroup $(ARGS)
 
 test-slow: setup ## what needs minutes: token parity, detection power
 	$(BIN)/python -m pytest -m slow $(ARGS)

@@ -1,4 +1,4 @@
-"""Two processes share the suite: one has the real fleets, so that no two of them want the cores at once."""
+"""Three processes share the suite: one has the real fleets, so that no two of them want the cores at once."""
 
 from __future__ import annotations
 

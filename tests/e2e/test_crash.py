@@ -60,7 +60,7 @@ def read_stream(fleet: Fleet, stream: int) -> Outcome:
     return Outcome(200, text, finished, error)
 
 
-@pytest.mark.parametrize("role", ["decode", "prefill"])
+@pytest.mark.parametrize("role", ["decode", pytest.param("prefill", marks=pytest.mark.slow)])
 def test_killing_a_worker_ends_every_stream_well_and_the_worker_comes_back(own_fleet: Fleet, role: str) -> None:
     with own_fleet.client() as client:
         expected = {

@@ -40,7 +40,7 @@ def read(fleet: Fleet, **more: object) -> httpx.Response:
         return complete(tenant, tokens(tenant, OWN, LONGEST_HONEST + 1), 24, **more)
 
 
-@pytest.fixture(params=["on", pytest.param("no-handoff-check", marks=pytest.mark.slow)])
+@pytest.fixture(params=[pytest.param(guards, marks=pytest.mark.slow) for guards in ("on", "no-handoff-check")])
 def guarded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Fleet]]:
     guards = str(request.param)
     with serving(tmp_path_factory.mktemp("lab"), command=lab(guards)) as fleet:

@@ -41,7 +41,8 @@ def segments() -> set[Path]:
     return set(Path("/dev/shm").iterdir())
 
 
-@pytest.mark.parametrize("insists", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("insists", [False, True])
 def test_after_sigterm_a_stream_is_answered_to_its_end_unless_the_operator_insists(
     tmp_path: Path, insists: bool
 ) -> None:
@@ -135,7 +136,7 @@ def test_a_port_in_use_is_one_clear_line(fleet: Fleet) -> None:
         (("--model", "/nowhere/model.gguf"), "/nowhere/model.gguf"),
         (("--page-size", "0"), "--page-size"),
         (("--context", "one"), "--context"),
-        (("--context", "16384"), "holds 8192 tokens"),
+        pytest.param(("--context", "16384"), "holds 8192 tokens", marks=pytest.mark.slow),
         (("--kv-pool-tokens", "0"), "--kv-pool-tokens"),
         (("--dtype", "float8"), "--dtype"),
         (("--no-such-flag",), "--no-such-flag"),
@@ -152,6 +153,7 @@ def test_a_mistake_is_one_clear_line(flags: tuple[str, ...], said: str) -> None:
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.slow
 def test_no_memory_for_one_page_is_one_clear_line() -> None:
     import resource
 

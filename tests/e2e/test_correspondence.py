@@ -57,6 +57,7 @@ def recorded(folder: Path) -> Correspondence:
     return check_recordings(folder / "record")
 
 
+@pytest.mark.slow
 def test_every_step_of_a_real_fleet_is_one_of_the_model(tmp_path: Path) -> None:
     seen = recorded(tmp_path)
 

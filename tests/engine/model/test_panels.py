@@ -178,6 +178,7 @@ def test_every_family_in_panels_is_its_dense_self(tmp_path: Path, family: str, k
         assert (model.forward([span], torch.zeros(layout))[0] - wanted).abs().max() < 1e-4 * wanted.std()
 
 
+@pytest.mark.slow
 def test_the_embedded_model_in_panels_is_its_dense_self(gguf_path: Path) -> None:
     dense, quantised = Decoder.load(gguf_path, forms="dense"), Decoder.load(gguf_path, forms="panels")
     assert all(matrix.dense is None for layer in quantised.weights.layers for matrix in layer.matrices)

@@ -15,7 +15,7 @@ PROJECT = SOURCE.parent.parent
 # Ground floor first; a room imports only from the floors below it.
 FLOORS = ("pool", "protocol", "sim", "engine", "fleet", "probes", "verdict", "watch", "lab")
 # What every floor may use.
-GROUND = {"process", "models", "mistakes", "files", "run", "ticker"}
+GROUND = {"process", "models", "mistakes", "files", "run", "stopping", "ticker"}
 # The roof: what may use everything.
 ROOF = {"cli", "flags", "options", "session", "consent", "replaying", "__main__"}
 

@@ -17,11 +17,12 @@ from pagefence.engine.api.ports import Job
 from pagefence.engine.api.tenants import Tenants
 from pagefence.engine.model.sampling_params import SamplingParams
 from pagefence.engine.router import Router
-from pagefence.engine.serve import _Fleet, _Stop
+from pagefence.engine.serve import Stop, _Fleet
 from pagefence.engine.settings import Settings
 from pagefence.engine.supervisor import WORKER_COMMAND
 from pagefence.protocol.decisions import Decisions
 from pagefence.protocol.effects import Refuse
+from pagefence.stopping import Stop
 
 JOB = Job("tenant", (1, 2, 3), 4, SamplingParams(), "prompt")
 SAID: list[str] = []
@@ -105,7 +106,7 @@ def test_a_call_that_never_ends_holds_a_fleet_up_only_so_long(by: str) -> None:
 
 def test_the_first_signal_asks_and_the_second_insists() -> None:
     async def run() -> None:
-        stop = _Stop()
+        stop = Stop()
         os.kill(os.getpid(), signal.SIGTERM)
         assert await asyncio.wait_for(stop.first, 5) is signal.SIGTERM
         assert not stop.second.done()

@@ -25,6 +25,7 @@ from pagefence.engine.settings import Settings
 from pagefence.engine.supervisor import WORKER_COMMAND, StartUpError, Supervisor
 from pagefence.files import READABLE, write_atomically
 from pagefence.protocol.decisions import Decisions
+from pagefence.stopping import Stop
 
 
 def serve(
@@ -73,7 +74,7 @@ class _Fleet:
         settings = self._settings
         # The port first: whoever has it already should be told before a model is loaded.
         sock = listening_socket(settings.host, settings.port)
-        stop = _Stop()
+        stop = Stop()
         router = Router(settings, self._folder, self._decisions)
         supervisor = Supervisor(settings, router.me, str(self._folder), router.worker_gone, self._command)
         router.supervisor = supervisor
@@ -101,7 +102,7 @@ class _Fleet:
 
     async def _until(
         self,
-        stop: _Stop,
+        stop: Stop,
         router: Router,
         supervisor: Supervisor,
         tasks: tuple[asyncio.Task[None], ...],
@@ -149,20 +150,3 @@ class _Fleet:
         if announce is not None:
             # Whole or not at all: somebody polls for this file.
             write_atomically(announce, msgspec.json.encode({"router": url, **urls, "pid": os.getpid()}), READABLE)
-
-
-class _Stop:
-    """SIGINT and SIGTERM: the first asks for the end, the second for an end at once."""
-
-    def __init__(self) -> None:
-        loop = asyncio.get_running_loop()
-        self.first: asyncio.Future[signal.Signals] = loop.create_future()
-        self.second: asyncio.Future[signal.Signals] = loop.create_future()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._came, number)
-
-    def _came(self, number: signal.Signals) -> None:
-        for future in (self.first, self.second):
-            if not future.done():
-                future.set_result(number)
-                return

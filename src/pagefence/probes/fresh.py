@@ -9,7 +9,7 @@ from pagefence.probes.details import details
 from pagefence.probes.evidence import Evidence, Kind
 from pagefence.probes.run import Outcome
 
-_CACHE_TOLERANCE = 32  # tokens that the nonce and a shared word may match by accident
+CACHE_TOLERANCE = 32  # tokens that the nonce and a shared word may match by accident
 
 
 def cache_hits(probe: str, outcomes: Sequence[Outcome], limits: Limits) -> list[Evidence]:
@@ -17,7 +17,7 @@ def cache_hits(probe: str, outcomes: Sequence[Outcome], limits: Limits) -> list[
     found = []
     for outcome in outcomes:
         cached = outcome.answers[0].cached_tokens or 0
-        if cached > _CACHE_TOLERANCE:
+        if cached > CACHE_TOLERANCE:
             what = f"{cached} tokens of a prompt that begins with a fresh nonce came from a cache"
             found.append(
                 Evidence(Kind.FAIL, probe, "cache", outcome.shot.id, what, "I7", details=details(outcome, limits))

@@ -11,7 +11,7 @@ from rich.text import Text
 from pagefence.fleet import Figure, FleetFacts, NodeFacts
 from pagefence.fleet.engines import openai
 from pagefence.fleet.facts import ROUTER
-from pagefence.verdict.plain import plain
+from pagefence.verdict.plain import number, plain
 
 _FIGURES = ("pool", "context", "longest", "page_size")
 _MOST = 2
@@ -51,15 +51,11 @@ def _row(node: NodeFacts) -> tuple[str, ...]:
         node.version or "?",
         node.role,
         str(len(node.ranks)) if node.ranks else "?",
-        _number(node.pool),
-        _number(node.context),
-        _number(node.page_size),
+        number(node.pool),
+        number(node.context),
+        number(node.page_size),
         node.pool.source if node.pool.value is not None else node.context.source,
     )
-
-
-def _number(figure: Figure) -> str:
-    return "?" if figure.value is None else f"{figure.value:,}"
 
 
 def _table(groups: Sequence[Sequence[NodeFacts]]) -> Table:

@@ -6,6 +6,13 @@ import unicodedata
 
 from rich.text import Text
 
+from pagefence.fleet import Figure
+
+
+def number(figure: Figure) -> str:
+    """A figure as a table shows it."""
+    return "?" if figure.value is None else f"{figure.value:,}"
+
 
 def harmless(text: str) -> str:
     """What a fleet said, without control characters: none that steers a terminal, hides, or turns the direction of what

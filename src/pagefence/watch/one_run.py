@@ -6,19 +6,18 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from pagefence.fleet import Keys
-from pagefence.probes import Config, Evidence, Examination, Kind, ProbeResult, examine
+from pagefence.probes import Config, Examination, Kind, ProbeResult, examine
 from pagefence.verdict import Verdict, decide
+from pagefence.verdict.redaction import redaction
 from pagefence.verdict.report import Run, as_json
 from pagefence.watch.config import Module, Watched
 from pagefence.watch.metered import Metered
 from pagefence.watch.records import Phase, Ran
 
 _OWN_WORDS = ("canary",)
-_ANSWERS = ("answer", "marked", "body", "text")
-_LONGEST = 120
 
 
 async def run_once(watched: Watched, module: Module, seed: int, fresh: bool = True, keep_answers: bool = False) -> Ran:
@@ -48,8 +47,10 @@ async def run_once(watched: Watched, module: Module, seed: int, fresh: bool = Tr
         log.line(f"{fleet.turned_away} requests not sent: the run's {module.tokens:,} tokens were spent")
     results = examination.results()
     verdict = decide(results)
-    kept = results if keep_answers else tuple(map(redacted, results))
-    report = as_json(Run("watch", examination, verdict, kept, time.monotonic() - started, watched.keys))
+    allowed = redaction(examination, watched.keys, unredacted=keep_answers)
+    seconds, kept = time.monotonic() - started, allowed.results(results)
+    masked = not keep_answers
+    report = as_json(Run("watch", examination, verdict, kept, seconds, watched.keys, masked=masked))
     return Ran(
         verdict=verdict.name,
         occurred=verdict.occurred,
@@ -73,21 +74,6 @@ def counted(results: tuple[ProbeResult, ...]) -> Mapping[str, tuple[int, int]]:
     without any single answer being proof. Other controls are no rate of that kind: a fleet may have no cache to hit."""
     asked = [r for r in results if r.name in _OWN_WORDS and r.controls[1]]
     return {r.name: (r.controls[1], r.controls[1] - r.controls[0]) for r in asked}
-
-
-def redacted(result: ProbeResult) -> ProbeResult:
-    """Without what a fleet answered: a leaked answer is somebody's text. Our own planted words stay."""
-    return replace(result, evidence=tuple(map(_without_answers, result.evidence)))
-
-
-def _without_answers(evidence: Evidence) -> Evidence:
-    return replace(evidence, details={name: _kept(name, value) for name, value in evidence.details.items()})
-
-
-def _kept(name: str, value: object) -> object:
-    if isinstance(value, str) and (name in _ANSWERS or len(value) > _LONGEST):
-        return f"[{len(value)} characters, not kept]"
-    return value
 
 
 def _sentence(verdict: Verdict, keys: Keys, module: Module, late: bool, phase: Phase) -> str:

@@ -20,6 +20,7 @@ from pagefence import __version__
 from pagefence.engine.api.serving import listening_socket, server_config
 from pagefence.files import READABLE, write_atomically
 from pagefence.mistakes import EXIT_INTERRUPTED, Usage
+from pagefence.stopping import Stop
 from pagefence.watch.app import create_app
 from pagefence.watch.config import Settings
 from pagefence.watch.lines import Say, lines
@@ -53,7 +54,7 @@ def watch(settings: Settings, as_json: bool = False, forget: tuple[str, ...] = (
 
 
 async def _serve(watcher_of: Callable[[], Watcher], sock: socket.socket, say: Say, announce: Path | None) -> int:
-    stop = _Stop()
+    stop = Stop()
     watcher = watcher_of()
     server = _Server(server_config(create_app(watcher)))
     serving = asyncio.create_task(server.serve(sockets=[sock]))
@@ -100,20 +101,3 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
-
-
-class _Stop:
-    """SIGINT and SIGTERM: the first asks for the end, the second for an end at once."""
-
-    def __init__(self) -> None:
-        loop = asyncio.get_running_loop()
-        self.first: asyncio.Future[signal.Signals] = loop.create_future()
-        self.second: asyncio.Future[signal.Signals] = loop.create_future()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._came, number)
-
-    def _came(self, number: signal.Signals) -> None:
-        for future in (self.first, self.second):
-            if not future.done():
-                future.set_result(number)
-                return

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from pagefence.probes.boundary.classify import unanswered
 from pagefence.probes.evidence import Check, Evidence, Kind, ProbeResult
+from pagefence.probes.fresh import CACHE_TOLERANCE
 from pagefence.probes.latency import findings
 from pagefence.probes.latency.calibration import Calibration, calibrate
 from pagefence.probes.latency.floor import of_fleet
@@ -22,7 +23,6 @@ from pagefence.probes.run import Outcome
 from pagefence.probes.seen import Seen
 from pagefence.probes.shot import Purpose
 
-_CACHE_TOLERANCE = 32
 _REPEATED = 2
 
 
@@ -99,7 +99,7 @@ def _asked(seen: Seen, own: Sequence[Point]) -> tuple[list[Check], list[Evidence
         kind, what, rule, guard = unanswered(lost[0]) or (Kind.INCONCLUSIVE, "neither answered nor refused", None, None)
         said = f"{len(lost)} of {len(beyond)} prompts over the limit: {what}"
         evidence.append(Evidence(kind, NAME, "answers", "over the limit", said, rule, guard, "Run `verify`."))
-    hits = [p for p in own if (p.cached_tokens or 0) > _CACHE_TOLERANCE] if seen.plan.fresh else []
+    hits = [p for p in own if (p.cached_tokens or 0) > CACHE_TOLERANCE] if seen.plan.fresh else []
     if hits:
         what = f"{hits[0].cached_tokens} tokens of a prompt that begins with a fresh nonce came from a cache"
         evidence.append(Evidence(Kind.FAIL, NAME, "cache", hits[0].name, what, "I7"))
@@ -125,7 +125,7 @@ def _own_floor(own: Sequence[Point], longest: int, tally: Tally, found: Sequence
         levels[point.tokens] = min(point.ttft_s, levels.get(point.tokens, point.ttft_s))
     yardstick = max(levels.values(), default=0.0) / 2
     under = [
-        p for p in own if p.tokens > longest and p.ttft_s < yardstick and (p.cached_tokens or 0) <= _CACHE_TOLERANCE
+        p for p in own if p.tokens > longest and p.ttft_s < yardstick and (p.cached_tokens or 0) <= CACHE_TOLERANCE
     ]
     if len(under) < _REPEATED:
         return []

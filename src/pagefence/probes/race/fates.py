@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pagefence.probes.details import of_answer
 from pagefence.probes.evidence import Evidence, Kind
 from pagefence.probes.race.course import Course, course
 from pagefence.probes.race.drive import Entry, RaceLog, short
@@ -15,20 +16,10 @@ _ABORTED = ("abort", "aborted", "cancelled", "canceled", "error")
 
 
 def details(outcome: Outcome) -> dict[str, object]:
-    """The facts of one answer that a report gives for it."""
+    """The facts of one answer, and how it ended."""
     answer = outcome.answer
-    return {
-        "request": outcome.shot.id,
-        "prompt_tokens_sent": outcome.prompt.tokens,
-        "prompt_tokens_reported": answer.prompt_tokens,
-        "status": answer.status,
-        "stream": outcome.shot.stream,
-        "hung_up": answer.hung_up,
-        "finish_reason": answer.finish_reason,
-        "error": answer.error.message if answer.error else None,
-        "answer": answer.text[:600],
-        "seconds": round(answer.total_s, 3),
-    }
+    ended = {"hung_up": answer.hung_up, "finish_reason": answer.finish_reason, "answer": answer.text[:600]}
+    return of_answer(outcome) | ended
 
 
 def deaths(log: RaceLog) -> list[Evidence]:

@@ -11,18 +11,17 @@ from dataclasses import dataclass
 
 from pagefence.probes.canary.judge import mark
 from pagefence.probes.evidence import Check, Evidence, Kind, ProbeResult
+from pagefence.probes.fresh import CACHE_TOLERANCE
 from pagefence.probes.race.aside import crossings
 from pagefence.probes.race.course import Course, course
 from pagefence.probes.race.drive import Entry, RaceLog, odd
 from pagefence.probes.race.fates import deaths, details, remains
 from pagefence.probes.race.plan import NAME, TELLING
 from pagefence.probes.race.words import Index, accidents
-from pagefence.probes.run import Outcome
+from pagefence.probes.run import RECALL_NEEDED, Outcome
 from pagefence.probes.sentinel import Sentinel, Sighting
 
-_CONTROLS_NEEDED = 0.75
 _MOST_TURNED_AWAY = 0.5
-_CACHE_TOLERANCE = 32  # tokens that the nonce and a shared word may match by accident
 _LOST_IN_DOUBT = 1  # one answer may be a near tie that other numbers beside it decide the other way; two are not
 
 
@@ -41,7 +40,7 @@ def judge(log: RaceLog, others: Sequence[Sentinel] = ()) -> ProbeResult:
     index = Index.of([*others, *(s.sentinel for s in log.plan.everything)])
     controls = [*log.before, *log.after]
     held = sum(o.answer.answered and course(o.answer.text, o.shot.sentinel) is Course.RIGHT for o in controls)
-    usable = bool(controls) and held >= _CONTROLS_NEEDED * len(controls)
+    usable = bool(controls) and held >= RECALL_NEEDED * len(controls)
     evidence: list[Evidence] = []
     leaking: set[str] = set()
     for outcome in log.outcomes:
@@ -138,7 +137,7 @@ def _integrity(log: RaceLog, wrong: Sequence[Entry]) -> list[Evidence]:
 def _cached(log: RaceLog) -> list[Evidence]:
     """A fresh nonce is at the very start of every prompt but those that are asked again."""
     hits = [
-        o for o in log.outcomes if not o.shot.id.endswith("-again") and (o.answer.cached_tokens or 0) > _CACHE_TOLERANCE
+        o for o in log.outcomes if not o.shot.id.endswith("-again") and (o.answer.cached_tokens or 0) > CACHE_TOLERANCE
     ]
     if not hits:
         return []

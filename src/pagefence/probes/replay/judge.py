@@ -15,15 +15,14 @@ from pagefence.probes.boundary.shots import NAME as BOUNDARY
 from pagefence.probes.canary.judge import judge as judge_words
 from pagefence.probes.canary.shots import NAME as CANARY
 from pagefence.probes.evidence import Check, Evidence, Kind, ProbeResult
+from pagefence.probes.fresh import CACHE_TOLERANCE
 from pagefence.probes.replay.manifest import Found, Manifest
-from pagefence.probes.run import Outcome
+from pagefence.probes.run import RECALL_NEEDED, Outcome
 from pagefence.probes.seen import Seen
 from pagefence.probes.shot import Plan, Purpose, Wave
 
 NAME = "replay"
 JUDGES: Mapping[str, Callable[[Seen], ProbeResult]] = {BOUNDARY: judge_borders, CANARY: judge_words}
-CONTROLS_NEEDED = 0.75  # as the canary wants it
-_CACHED = 32  # tokens that a nonce and a shared beginning may match by accident
 
 
 def plan_of(manifest: Manifest) -> Plan:
@@ -78,7 +77,7 @@ def _again(finding: Found, now: Sequence[Evidence], outcome: Outcome | None) -> 
     if not answer.answered and not (answer.refused_as_too_long and not outcome.shot.within):
         said = answer.error.message[:160] if answer.error else (answer.problem or "no message")
         return _doubt(finding, f"no answer that could show it: HTTP {answer.status}, {said}")
-    if (answer.cached_tokens or 0) > _CACHED:
+    if (answer.cached_tokens or 0) > CACHE_TOLERANCE:
         what = f"{answer.cached_tokens:,} tokens of its prompt came from the cache, so it was not computed anew"
         return _doubt(finding, what)
     return None
@@ -89,7 +88,7 @@ def _uncontrolled(manifest: Manifest, outcomes: Sequence[Outcome]) -> list[Evide
     if not any(finding.probe == CANARY for finding in manifest.findings):
         return []
     controls = [o.recalled for o in outcomes if o.shot.purpose is Purpose.CONTROL]
-    if controls and sum(controls) >= CONTROLS_NEEDED * len(controls):
+    if controls and sum(controls) >= RECALL_NEEDED * len(controls):
         return []
     what = f"positive control {sum(controls)}/{len(controls)}: words that do not show again prove nothing"
     return [Evidence(Kind.INCONCLUSIVE, NAME, "control", "", what, remedy="Run the canary again.")]

@@ -12,13 +12,12 @@ from collections.abc import Sequence
 from pagefence.probes.boundary.classify import unanswered
 from pagefence.probes.details import details
 from pagefence.probes.evidence import Check, Evidence, Kind, ProbeResult
-from pagefence.probes.run import Outcome
+from pagefence.probes.run import RECALL_NEEDED, Outcome
 from pagefence.probes.salt.shots import DISTANCE, NAME, POWER, Arm
 from pagefence.probes.salt.told import Counted, Timed, counted, is_hit, of, timed, usage
 from pagefence.probes.seen import Seen
 from pagefence.probes.sentinel import scan
 
-CONTROLS_NEEDED = 0.75
 _MUST_MISS = (Arm.FIRST, Arm.OTHER, Arm.TWIN)
 _CLAIM = {
     Arm.FIRST: "begins with a fresh nonce and was never sent before",
@@ -187,7 +186,7 @@ def _control(held: int, asked: int, count: Counted, times: Timed | None, alone: 
         why = "by every node's own counters nothing was cached" if off else "what is not visible is not proven"
         what = f"positive control 0/{asked}: no prompt was found again under its own key; {why}"
         return [_doubt(what, "Turn the prefix cache on to test it." if off else _TURN_ON)]
-    if held < CONTROLS_NEEDED * asked:
+    if held < RECALL_NEEDED * asked:
         what = f"positive control {held}/{asked}: a miss of the other key may be a replica without the prompt"
         return [_doubt(what, "Ask each replica by itself, or route a tenant's equal prompts to one of them.")]
     return []

@@ -12,12 +12,12 @@ from dataclasses import replace
 from enum import StrEnum
 
 from pagefence.fleet import Limits
+from pagefence.probes.fresh import CACHE_TOLERANCE
 from pagefence.probes.salt.ks import ALPHA, samples_needed
 from pagefence.probes.salt.sharing import Sharing
 from pagefence.probes.shot import Maker, Purpose, Shot, Wave
 
 NAME = "salt"
-ACCIDENT = 32  # tokens that two prompts may have in common at their beginning: the start of a nonce, and no full page
 _PAGES = 4
 _ANSWER = 16
 _GROUPS, _GROUPS_ALONE = 2, 6
@@ -48,7 +48,7 @@ _FOLLOWING = (
 
 def length(limits: Limits) -> int | None:
     """Tokens of a prompt: four pages and a bit. None where not even two pages and an answer fit."""
-    page = max(limits.page, ACCIDENT)
+    page = max(limits.page, CACHE_TOLERANCE)
     most = min(limits.longest, limits.context - _ANSWER, limits.pool // 2)
     wanted = min(_PAGES * page + 8, most)
     return wanted if wanted > 2 * page else None

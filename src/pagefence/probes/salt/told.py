@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pagefence.fleet.counters import Window
+from pagefence.probes.fresh import CACHE_TOLERANCE
 from pagefence.probes.run import Outcome
 from pagefence.probes.salt.ks import ALPHA, shorter
-from pagefence.probes.salt.shots import ACCIDENT, Arm
+from pagefence.probes.salt.shots import Arm
 from pagefence.probes.seen import Seen
 from pagefence.probes.traffic import traffic
 
@@ -23,7 +24,7 @@ def of(outcomes: Sequence[Outcome], arm: Arm) -> list[Outcome]:
 def is_hit(outcome: Outcome) -> bool | None:
     """By its usage; None where the answer does not tell."""
     cached = outcome.answer.cached_tokens
-    return None if cached is None else cached > ACCIDENT
+    return None if cached is None else cached > CACHE_TOLERANCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class Counted:
 
     @property
     def hit(self) -> bool:
-        return self.tokens is not None and self.tokens > ACCIDENT * self.answers
+        return self.tokens is not None and self.tokens > CACHE_TOLERANCE * self.answers
 
 
 def counted(seen: Seen, arm: Arm) -> Counted:

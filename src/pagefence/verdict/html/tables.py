@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pagefence.fleet import Figure, FleetFacts, NodeFacts
 from pagefence.probes import Check, Kind, ProbeResult
 from pagefence.verdict.html.markup import Html, el
+from pagefence.verdict.plain import number
 from pagefence.verdict.power import Claim
 
 _STATES = {None: ("good", "held"), Kind.INCONCLUSIVE: ("doubt", "unknown")}
@@ -44,13 +45,9 @@ def _node(node: NodeFacts) -> Html:
         el("td", node.role),
         el("td", engine),
         el("td", len(node.ranks) or "?", class_="number"),
-        *(el("td", _figure(figure), class_="number", title=_lack(figure)) for figure in figures),
+        *(el("td", number(figure), class_="number", title=_lack(figure)) for figure in figures),
         el("td", node.problem or source),
     )
-
-
-def _figure(figure: Figure) -> str:
-    return "?" if figure.value is None else f"{figure.value:,}"
 
 
 def _lack(figure: Figure) -> str | None:

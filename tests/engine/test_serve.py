@@ -17,7 +17,7 @@ from pagefence.engine.api.ports import Job
 from pagefence.engine.api.tenants import Tenants
 from pagefence.engine.model.sampling_params import SamplingParams
 from pagefence.engine.router import Router
-from pagefence.engine.serve import Stop, _Fleet
+from pagefence.engine.serve import _Fleet
 from pagefence.engine.settings import Settings
 from pagefence.engine.supervisor import WORKER_COMMAND
 from pagefence.protocol.decisions import Decisions

@@ -7,14 +7,13 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import httpx
 import pytest
 
-from tests.e2e.fleets import MODEL, Fleet, complete, serving
+from tests.e2e.fleets import MODEL, Fleet, complete
 
 STREAMS = 8
 NEW_TOKENS = 40
@@ -28,12 +27,6 @@ class Outcome:
     text: str
     finished: bool
     error: str | None
-
-
-@pytest.fixture(scope="module")
-def own_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    with serving(tmp_path_factory.mktemp("crash"), "--context", "2048", "--kv-pool-tokens", "4096") as running:
-        yield running
 
 
 def prompt_of(stream: int) -> str:
@@ -61,15 +54,15 @@ def read_stream(fleet: Fleet, stream: int) -> Outcome:
 
 
 @pytest.mark.parametrize("role", ["decode", pytest.param("prefill", marks=pytest.mark.slow)])
-def test_killing_a_worker_ends_every_stream_well_and_the_worker_comes_back(own_fleet: Fleet, role: str) -> None:
-    with own_fleet.client() as client:
+def test_killing_a_worker_ends_every_stream_well_and_the_worker_comes_back(fleet: Fleet, role: str) -> None:
+    with fleet.client() as client:
         expected = {
             stream: complete(client, prompt_of(stream), NEW_TOKENS).json()["choices"][0]["text"] for stream in (0, 5)
         }
-    before = own_fleet.worker_info(role)
+    before = fleet.worker_info(role)
     with ThreadPoolExecutor(STREAMS) as pool:
-        streams = [pool.submit(read_stream, own_fleet, stream) for stream in range(STREAMS)]
-        wait_until_busy(own_fleet, role)
+        streams = [pool.submit(read_stream, fleet, stream) for stream in range(STREAMS)]
+        wait_until_busy(fleet, role)
         os.kill(before["pid"], signal.SIGKILL)
         outcomes = [stream.result(90) for stream in streams]
 
@@ -79,13 +72,13 @@ def test_killing_a_worker_ends_every_stream_well_and_the_worker_comes_back(own_f
             assert expected[stream].startswith(outcome.text), "a stream got text that is not its own"
     assert any(outcome.error == "worker_lost" for outcome in outcomes), "nothing was in the middle: the test is void"
 
-    assert httpx.get(f"{own_fleet.router}/livez").status_code == 200
-    after = wait_for_next_epoch(own_fleet, role, before["epoch"])
+    assert httpx.get(f"{fleet.router}/livez").status_code == 200
+    after = wait_for_next_epoch(fleet, role, before["epoch"])
     assert after["pid"] != before["pid"]
-    with own_fleet.client() as client:
+    with fleet.client() as client:
         again = complete(client, prompt_of(5), NEW_TOKENS)
     assert again.json()["choices"][0]["text"] == expected[5]
-    for pages in own_fleet.at_rest().values():
+    for pages in fleet.at_rest().values():
         assert pages["free"] + pages["cached"] + pages["retired"] == pages["total"]
 
 

@@ -77,7 +77,8 @@ def test_log_probabilities_are_the_same_in_both_shapes_whole_and_streamed(client
         assert sum(math.exp(value) for value in best.values()) <= 1.0
     chunks = [chunk.choices[0].logprobs for chunk in client.completions.create(**ask, stream=True)]
     streamed = [logprob for chunk in chunks if chunk is not None for logprob in chunk.token_logprobs or []]
-    assert streamed == scores.token_logprobs
+    # A worker that has all cores for the moment adds in another order than one that shares them: they round otherwise.
+    assert streamed == pytest.approx(scores.token_logprobs, abs=1e-3)
 
 
 def test_log_probabilities_of_a_chat_are_there_before_bias_and_temperature(client: openai.OpenAI) -> None:

@@ -58,6 +58,7 @@ class Toy:
     neighbours: int = 0  # requests of others for each of ours, in the counters only
     usage: dict[str, int] = field(default_factory=dict)  # what every answer reports instead of the truth
     pace_s: float = 0.0  # what computing one prompt token takes
+    aside: str = ""  # words of nobody's prompt at the end of what the stub answers
 
     def __post_init__(self) -> None:
         self.free = list(range(self.decode_pool // PAGE))
@@ -127,7 +128,7 @@ class Toy:
         if self.bug == "forgets" or (self.bug == "forgets-long" and length > 200):
             return " ".join(["the"] * new), length
         if length > self.longest and self.bug == "stub":
-            return copy(self.leaves(["<s>"], new, length), new), length
+            return f"{copy(self.leaves(['<s>'], new, length), new)} {self.aside}".rstrip(), length
         if self.bug == "accepts" or length <= self.longest:
             if length > self.longest:
                 return copy(tokens, new), length

@@ -62,7 +62,7 @@ def test_a_bug_that_is_switched_on_shows_within_one_cycle_and_what_leaked_is_not
         assert (sound.phase, sound.model) == (Phase.FINISHED, "toy")
         assert sound.charged >= sound.prompt_tokens + sound.new_tokens > 2000
         assert watcher.state.evidence("toy")["canary"][0].n >= 15
-        toy.bug, toy.prefill_pool = "stub", 256
+        toy.bug, toy.prefill_pool, toy.aside = "stub", 256, "merger"
         assert await cycle() == {"LEAK": 1, "CORRUPT": 0, "FAIL": 0, "INCONCLUSIVE": 0, "CLEAN": 0}
         found = values(watch_text(watcher), "pagefence_watch_findings", "kind")
         assert found["LEAK"] > 0
@@ -71,7 +71,8 @@ def test_a_bug_that_is_switched_on_shows_within_one_cycle_and_what_leaked_is_not
         sound_report, leak_report = (watcher.state.report(run) or b"" for run in (1, 2))
         assert msgspec.json.decode(sound_report)["verdict"] == "CLEAN"
         assert msgspec.json.decode(leak_report)["redacted"] is True
-        assert MASK.encode() in leak_report  # whose text it is nobody knows; words that we planted stay
+        assert MASK.encode() in leak_report
+        assert b"merger" not in leak_report  # whose text it is nobody knows; words that we planted stay
         assert not any(key.encode() in sound_report + leak_report for key in KEYS)
 
     with running(toy):

@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.installed
 MOONCAKE_LIBRARIES := libibverbs1 libnl-3-200 libnl-route-3-200 libnuma1 libcurl4
 
-.PHONY: help setup verify test test-slow test-engines soak test-mooncake test-browser mutation explore lint format bench bench-peers bench-engine docs matrix clean
+.PHONY: help setup verify test test-slow test-engines soak test-mooncake test-browser mutation explore lint format bench bench-peers bench-engine docs matrix power clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*##/\t/' | expand -t 14
@@ -81,6 +81,10 @@ docs: $(READY) ## regenerate the generated pages
 matrix: setup ## every fault against every detector, the real engine too: over an hour; goes on where it was stopped
 	$(BIN)/pagefence lab matrix --engine --probes --results docs/reference/matrix.json \
 	  --markdown docs/reference/matrix.md --svg docs/reference/matrix.svg $(ARGS)
+
+power: setup ## how often each fault is found, and false alarms: hours; goes on where it was stopped (ARGS="--fault NAME --clean 0")
+	$(BIN)/pagefence lab power --state docs/reference/power.jsonl --stop-early $(ARGS)
+	$(BIN)/pagefence lab power --state docs/reference/power.jsonl --report docs/reference/power.md
 
 clean: ## remove what these targets made here
 	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -44,7 +44,11 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to measure. `clean` runs of the fleet without a fault; `profiles` of VERIFY, RACE, USUAL."""
+    """What to measure. `profiles` of VERIFY, RACE, USUAL.
+
+    `seeds`: runs of each profile for each fault, and without one. `clean`: runs of VERIFY without a fault, and the most
+    of the other profiles.
+    """
 
     faults: Sequence[Fault]
     seeds: int = 20
@@ -60,18 +64,24 @@ class Plan:
         work: list[tuple[Fault | None, list[tuple[str, int]]]] = []
         for fault in (None, *self.faults):
             name = fault.name if fault is not None else CLEAN
-            seeds = self.seeds if fault is not None else self.clean
-            keys = [(p, s) for p in self.profiles if _suits(fault, p) for s in range(1, seeds + 1)]
+            suited = [p for p in self.profiles if suits(fault, p)]
+            keys = [(p, s) for p in suited for s in range(1, self._runs(fault, p) + 1)]
             left = [k for k in keys if (name, *k) not in log.runs or log.runs[name, *k].error]
             if left:
                 work.append((fault, left))
         return work
 
+    def _runs(self, fault: Fault | None, profile: str) -> int:
+        if fault is not None:
+            return self.seeds
+        return self.clean if profile == VERIFY else min(self.clean, self.seeds)
 
-def _suits(fault: Fault | None, profile: str) -> bool:
+
+def suits(fault: Fault | None, profile: str) -> bool:
+    """Whether a profile is run for a fault; None: for the fleet without one."""
     if fault is None:
         return True
-    return fault.not_in_engine is None and (profile != RACE or races(fault))
+    return fault.not_in_engine is None and (races(fault) if profile == RACE else not fault.needs_hang_ups)
 
 
 def races(fault: Fault) -> bool:

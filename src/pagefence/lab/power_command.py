@@ -26,8 +26,8 @@ def power_command(
         Path, typer.Option("--state", metavar="FILE", help="Finished runs, a line each; it goes on from them.")
     ],
     only: Annotated[list[str] | None, typer.Option("--fault", help="Only this fault; repeat for more.")] = None,
-    seeds: Annotated[int, typer.Option("--seeds", min=0, help="Runs of each fault.")] = 20,
-    clean: Annotated[int, typer.Option("--clean", min=0, help="Runs of the fleet without a fault.")] = 100,
+    seeds: Annotated[int, typer.Option("--seeds", min=0, help="Runs of each profile for each fault.")] = 20,
+    clean: Annotated[int, typer.Option("--clean", min=0, help="Runs of verify on the fleet without a fault.")] = 100,
     profile: Annotated[
         list[str] | None, typer.Option("--profile", help="verify, race or usual; repeat for more. Default: all.")
     ] = None,

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
 from pagefence.lab.fault import Fault
-from pagefence.lab.power import VIOLATIONS, races
+from pagefence.lab.power import VIOLATIONS, races, suits
 from pagefence.lab.power_log import CLEAN, RACE, USUAL, VERIFY, Line, PowerLog
+from pagefence.lab.usual_script import ROUNDS
 from pagefence.verdict.intervals import interval
 
 GATE = "gate"
@@ -19,26 +20,26 @@ def page(log: PowerLog, faults: Mapping[str, Fault]) -> str:
     lines = [
         "# Detection power, measured",
         "",
-        "Produced by `pagefence lab power --report` from finished runs. Do not edit.",
+        "Written by `make power` from its finished runs ([power.jsonl](power.jsonl)). Do not edit.",
         "",
         "Each row is a fault of the lab in the embedded fleet, guards off: a run for each seed against the same fleet,",
-        "over HTTP. *Found* counts runs with a violation that a prompt showed; what the gate alone saw in the figures",
-        "stands beside it. Intervals are exact (Clopper and Pearson, 95 %). Cost is that of a median run; where runs",
-        "were stopped at the first violation it is the cost until then (*).",
+        "over HTTP. *Found*: runs that ended with a violation. *By a prompt*: those in which an answer showed it, and",
+        "not only the figures that the gate reads. Intervals are exact (Clopper and Pearson, 95 %). Cost is that of a",
+        "median run; where runs were stopped at the first violation it is the cost until then (*).",
         "",
         "## Default `verify`, and the usual script",
         "",
         "The usual script: a UUID before a long filler prompt, then another prompt with the same key and 16 new",
-        "tokens, eight times; found when the UUID comes back ([source](../../src/pagefence/lab/usual_script.py), with",
-        "its flaws).",
+        f"tokens, {ROUNDS} times; found when the UUID comes back",
+        "([source](../../src/pagefence/lab/usual_script.py), with its flaws).",
         "",
-        *_table(log, [f for f in faults.values() if not f.not_in_engine], VERIFY, usual=True),
+        *_table(log, [f for f in faults.values() if suits(f, VERIFY)], VERIFY, usual=True),
         "",
         "## Races",
         "",
         "`pagefence race`: short requests beside each other, a third of which hang up. One race is one run.",
         "",
-        *_table(log, [f for f in faults.values() if not f.not_in_engine and races(f)], RACE, usual=False),
+        *_table(log, [f for f in faults.values() if suits(f, RACE)], RACE, usual=False),
         "",
         "## Cannot show from outside",
         "",
@@ -53,7 +54,7 @@ def page(log: PowerLog, faults: Mapping[str, Fault]) -> str:
 
 
 def _table(log: PowerLog, faults: Sequence[Fault], profile: str, usual: bool) -> list[str]:
-    head = ["fault", "found", "95 %", "by the gate", "verdicts", "found by", "tokens", "seconds"]
+    head = ["fault", "found", "95 %", "by a prompt", "verdicts", "found by", "tokens", "seconds"]
     head += ["usual script", "95 %"] if usual else []
     rows = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for fault in faults:
@@ -61,14 +62,14 @@ def _table(log: PowerLog, faults: Sequence[Fault], profile: str, usual: bool) ->
         if not runs:
             rows.append(f"| {fault.name} | not run |" + " |" * (len(head) - 2))
             continue
-        found = [r for r in runs if by_prompts(r)]
+        found = [r for r in runs if r.found]
         cells = [
             fault.name,
             f"{len(found)} of {len(runs)}",
             shown_interval(len(found), len(runs)),
-            f"{sum(GATE in r.found for r in runs)} of {len(runs)}" if profile == VERIFY else "-",
+            f"{sum(by_prompts(r) for r in runs)} of {len(runs)}",
             _counted(r.verdict for r in runs),
-            _counted(f"{p} {k}" for r in runs for p, kinds in r.found.items() if p != GATE for k in kinds) or "-",
+            _counted(f"{p} {k}" for r in runs for p, kinds in r.found.items() for k in kinds) or "-",
             f"{median(r.prompt_tokens + r.new_tokens for r in runs):,.0f}{'*' if any(r.early for r in runs) else ''}",
             f"{median(r.seconds for r in runs):,.0f}",
         ]

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from pagefence.fleet import Fleet, Request
 
-ROUNDS, NEW_TOKENS = 8, 16
+ROUNDS, NEW_TOKENS = 4, 16  # about as many prompt tokens as a default `verify`
 PLANTED, READ = 0.85, 0.6  # of the advertised context, as a script guesses it: one token for each word
 _FILLER = (
     "The quick brown fox jumps over the lazy dog while the sun sets behind the hills and the river runs to the sea. "

@@ -13,7 +13,7 @@ import pagefence
 SOURCE = Path(pagefence.__file__).parent
 PROJECT = SOURCE.parent.parent
 # Ground floor first; a room imports only from the floors below it.
-FLOORS = ("pool", "protocol", "sim", "engine", "fleet", "probes", "verdict", "watch", "lab")
+FLOORS = ("pool", "protocol", "sim", "engine", "fleet", "probes", "verdict", "watch", "edge", "lab")
 # What every floor may use.
 GROUND = {"process", "models", "mistakes", "files", "run", "stopping", "ticker"}
 # The roof: what may use everything.

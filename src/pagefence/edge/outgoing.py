@@ -44,7 +44,7 @@ class Dialect:
 
 
 # From the request types of each [sources and documentation, November 2026]. An embedding of SGLang has no salt;
-# TensorRT-LLM knows it for chat only and refuses unknown fields; llama-server has none; ours derives it from the API key.
+# TensorRT-LLM knows it for chat only and refuses unknown fields; llama-server has none; ours takes it from the API key.
 VLLM = Dialect(
     "vllm", salted=frozenset({*_GENERATE, Operation.EMBEDDING}), ids=dict.fromkeys(_GENERATE[:2], "request_id")
 )

@@ -73,7 +73,7 @@ def take_out_what_was_added(made: dict[str, object], call: Call, dialect: Dialec
     assert not made.keys() & {"cache_salt", "rid", "request_id", "extra_key"}
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.randoms(use_true_random=False))
 def test_nothing_reaches_upstream_that_the_model_does_not_allow(random: Random) -> None:
     hold_against_the_model(random)
@@ -95,7 +95,7 @@ def test_nothing_of_100_000_bodies_reaches_upstream_that_the_model_does_not_allo
     assert min(SEEN["passed"], SEEN["refused"]) > 10_000, "both ways out must be taken often"
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.randoms(use_true_random=False))
 def test_an_honest_request_arrives_as_it_was_sent(random: Random) -> None:
     operation = random.choice(OPERATIONS)

@@ -14,7 +14,7 @@ from typing import Any, cast
 import msgspec
 
 from pagefence.edge.call import Operation
-from pagefence.edge.fields import TEMPLATE_RESERVED
+from pagefence.edge.fields import GUARDED, TEMPLATE_RESERVED, never, squeezed
 from pagefence.edge.media import check_media
 from pagefence.edge.policy_settings import Policy
 from pagefence.edge.refusal import Refusal
@@ -73,12 +73,13 @@ def clean(operation: Operation, body: dict[str, Any], policy: Policy) -> Clean |
             shape = cast("Shape", msgspec.convert(known, expected))
         except msgspec.ValidationError as error:
             return _mistyped(error)
+    kept = _without_reserved(kept, shape) if policy.forbidden == "strip" else kept
     refusal = _check(shape, policy)
     return refusal or Clean(kept, _asked(shape), kept is not body and kept != body)
 
 
 def _check(shape: Shape, policy: Policy) -> Refusal | None:
-    return _one_limit(shape) or _one_kind(shape) or _plain_template(shape) or check_media(shape, policy)
+    return _one_limit(shape) or _one_kind(shape) or _plain_template(shape, policy) or check_media(shape, policy)
 
 
 def _one_limit(shape: Shape) -> Refusal | None:
@@ -104,14 +105,27 @@ def _one_kind(shape: Shape) -> Refusal | None:
     return None
 
 
-def _plain_template(shape: Shape) -> Refusal | None:
-    if not isinstance(shape, ChatRequest | ResponseRequest):
+def _plain_template(shape: Shape, policy: Policy) -> Refusal | None:
+    reserved = _reserved(shape)
+    if not reserved or policy.forbidden == "strip":
         return None
-    taken = TEMPLATE_RESERVED.intersection(shape.chat_template_kwargs or ())
-    if not taken:
-        return None
-    name = f"chat_template_kwargs.{min(taken)}"
+    name = f"chat_template_kwargs.{reserved[0]}"
     return Refusal(400, "forbidden_parameter", f"'{name}' is the server's own and must not be sent by a client.", name)
+
+
+def _without_reserved(body: dict[str, Any], shape: Shape) -> dict[str, Any]:
+    reserved = _reserved(shape)
+    if not reserved:
+        return body
+    switches = {name: value for name, value in body["chat_template_kwargs"].items() if name not in reserved}
+    return {**body, "chat_template_kwargs": switches}
+
+
+def _reserved(shape: Shape) -> list[str]:
+    """Switches of a template that are none: an engine's own arguments, and names that it may read from there."""
+    if not isinstance(shape, ChatRequest | ResponseRequest) or not shape.chat_template_kwargs:
+        return []
+    return [n for n in shape.chat_template_kwargs if n in TEMPLATE_RESERVED or never(n) or squeezed(n) in GUARDED]
 
 
 def _prompt(shape: Shape) -> object:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,9 @@ Headers = Sequence[tuple[bytes, bytes]]
 # Two of these can be read as either, so none may come twice.
 _ONCE = frozenset({b"content-type", b"content-length", b"content-encoding", b"transfer-encoding", b"host"})
 _BOM = b"\xef\xbb\xbf"
+_SURROGATE = re.compile(rb"\\u[dD]")
+_HOLDERS = frozenset({dict, list})
+_MANY = 256  # token ids: looked through at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +80,7 @@ def read_object(raw: bytes, limits: Limits) -> dict[str, Any] | Refusal:
         return _bad("It begins with a byte order mark; send UTF-8 without one.")
     try:
         body = _decoder(limits).decode(raw.decode("utf-8"))
-        if b"\\ud" in raw or b"\\uD" in raw:
+        if b"\\" in raw and _SURROGATE.search(raw):
             msgspec.json.decode(raw)  # knows half a surrogate pair, which the other lets pass
     except _Bad as error:
         return _bad(str(error))
@@ -92,9 +96,7 @@ def read_object(raw: bytes, limits: Limits) -> dict[str, Any] | Refusal:
         return _bad("A number has too many digits.")
     if not isinstance(body, dict):
         return _bad("It must be one JSON object.")
-    if raw.count(b"{") + raw.count(b"[") > limits.depth and _deeper(body, limits.depth):
-        return _too_deep(limits)
-    return body
+    return _too_deep(limits) if _deeper(body, limits.depth) else body
 
 
 def _decoder(limits: Limits) -> json.JSONDecoder:
@@ -138,10 +140,15 @@ def _deeper(body: object, limit: int) -> bool:
     """Whether anything lies deeper than `limit`: level by level, so that no recursion can run out."""
     level: list[Any] = [body]
     for _ in range(limit):
-        inner = (value for item in level for value in (item.values() if type(item) is dict else item))
-        level = [value for value in inner if type(value) is dict or type(value) is list]
-        if not level:
+        found: list[Any] = []
+        for item in level:
+            if type(item) is dict:
+                found += [value for value in item.values() if type(value) in _HOLDERS]
+            elif len(item) < _MANY or not _HOLDERS.isdisjoint(map(type, item)):
+                found += [value for value in item if type(value) in _HOLDERS]
+        if not found:
             return False
+        level = found
     return True
 
 

@@ -9,9 +9,11 @@ keys = ["sha256:...", "sha256:..."]
 
 from __future__ import annotations
 
+import hashlib
+import ipaddress
 import secrets
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -30,6 +32,8 @@ from pagefence.mistakes import Usage
 
 ENV_KEYS = "PAGEFENCE_API_KEYS"
 ENV_SECRET = "PAGEFENCE_EDGE_SECRET"
+ENV_PROXY_SECRET = "PAGEFENCE_EDGE_PROXY_SECRET"
+SECRET_HEADER = "x-pagefence-proxy-secret"
 
 
 class _Tenant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -57,6 +61,27 @@ def read_identity(environment: Mapping[str, str], secret_file: Path | None = Non
             f"the secret in {where} is shorter than {SECRET_BYTES} characters; `openssl rand -hex 32` makes one"
         )
     return Identity(secret)
+
+
+def read_trusted_header(
+    name: str, environment: Mapping[str, str], peers: Sequence[str] = (), secret_header: str = SECRET_HEADER
+) -> TrustedHeader:
+    """What an authenticating proxy says, from `peers` (addresses or networks), with the secret of the environment.
+
+    PAGEFENCE_EDGE_PROXY_SECRET holds one secret, or two with a comma between while one is replaced. Raises Usage.
+    """
+    shown = [part.strip() for part in environment.get(ENV_PROXY_SECRET, "").split(",") if part.strip()]
+    if any(len(part) < SECRET_BYTES for part in shown):
+        raise Usage(f"a secret in {ENV_PROXY_SECRET} is shorter than {SECRET_BYTES} characters")
+    try:
+        networks = tuple(ipaddress.ip_network(peer) for peer in peers)
+    except ValueError as error:
+        raise Usage(f"peers of the trusted header: {error}") from None
+    digests = frozenset(hashlib.sha256(part.encode()).digest() for part in shown)
+    try:
+        return TrustedHeader(name.lower().encode(), digests, secret_header.lower().encode(), networks)
+    except ValueError as error:
+        raise Usage(f"{error}: {ENV_PROXY_SECRET} or peers") from None
 
 
 def load_tenants(

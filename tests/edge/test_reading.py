@@ -86,6 +86,17 @@ def test_whole_characters_pass_however_they_are_written(raw: bytes) -> None:
     assert read_object(raw, LIMITS) == json.loads(raw)
 
 
+@pytest.mark.parametrize("filler", ["", "x" * 100_000])
+def test_a_long_body_is_held_to_the_same_rules_as_a_short_one(filler: str) -> None:
+    """Two ways lead to one judgement: short bodies are written again and compared, long ones read name by name."""
+    assert refused(b'{"f":"%s","a":1,"a":1}' % filler.encode()).code == "invalid_json"
+    assert read_object(b'{"f":"%s","a":1.50, "b":"\\u0061"}' % filler.encode(), LIMITS) == {
+        "f": filler,
+        "a": 1.5,
+        "b": "a",
+    }
+
+
 def test_depth_counts_structure_and_not_brackets_in_a_text() -> None:
     inside: Any = "[{" * 5000
     for _ in range(62):

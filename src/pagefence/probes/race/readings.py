@@ -13,6 +13,7 @@ from pagefence.fleet.engines.adapter import Holding
 
 LET_GO_S = 10.0  # so long a fleet may take to let go of what its last requests held
 _PAUSE_S = 0.5
+_LEAST = 4  # readings, however slow a fleet is to tell
 _TINY = 1e-9  # shares of a pool are told as floating-point numbers
 
 
@@ -62,8 +63,8 @@ def least(before: Sequence[Reading]) -> Mapping[str, float]:
 
 
 def waited_out(after: Sequence[Reading]) -> bool:
-    """Whether these readings span the time in which a fleet lets go."""
-    return after[-1].at - after[0].at >= LET_GO_S
+    """Whether these readings span the time in which a fleet lets go, and are enough to see whether something moves."""
+    return len(after) >= _LEAST and after[-1].at - after[0].at >= LET_GO_S
 
 
 def growths(before: Sequence[Reading], reading: Reading) -> list[Growth]:

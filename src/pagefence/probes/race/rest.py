@@ -1,7 +1,7 @@
 """Whether at rest requests hold more than before the crowd: what hang-ups lose, long before a pool runs short of it.
 
 A figure that grew says something only while nobody is answered: every figure of every node has to stand still for half
-of the time that is waited, because who is answered makes tokens. What moves may be a stranger's, and is no finding.
+of the readings, because who is answered makes tokens. What moves may be a stranger's, and is no finding.
 """
 
 from __future__ import annotations
@@ -58,10 +58,9 @@ def _finding(log: RaceLog, grown: Sequence[Growth], waited: float) -> Evidence:
 
 
 def _still(after: Sequence[Reading]) -> bool:
-    """Whether nothing moved in the second half of the waiting, on any node."""
-    half = (after[0].at + after[-1].at) / 2
-    last = [{url: (h.amount, h.work) for url, h in r.held.items()} for r in after if r.at >= half]
-    return len(last) > 1 and all(figures == last[0] for figures in last)
+    """Whether nothing moved in the second half of the readings, on any node."""
+    last = [{url: (h.amount, h.work) for url, h in r.held.items()} for r in after[len(after) // 2 :]]
+    return all(figures == last[0] for figures in last)
 
 
 def _said(growth: Growth) -> str:

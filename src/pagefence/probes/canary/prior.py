@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 from math import log2
-from operator import mul
 
 from pagefence.probes.prompt import ASKING, NEUTRAL
 
@@ -129,7 +128,7 @@ class Belief:
     odds: tuple[float, ...] = tuple(weight for _, weight in faults())
 
     def shows(self, cell: Cell) -> float:
-        return sum(map(mul, self.odds, _chances(cell)))
+        return sum(odds * shows for odds, shows in zip(self.odds, _chances(cell), strict=True))
 
     def information(self, cell: Cell) -> float:
         """Bits about "is there any fault?" that the answer to such a reader is expected to give."""

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from pagefence.fleet import Answer, FleetFacts, Limits, NodeFacts
+from pagefence.fleet.counters import Window
+from pagefence.fleet.engines.adapter import Counters
 from pagefence.fleet.facts import Figure
 from pagefence.probes import Config, Examination, Kind, ProbeResult
 from pagefence.probes.plan import make_plan
@@ -16,6 +18,7 @@ from pagefence.probes.run import Outcome
 from pagefence.probes.salt.judge import judge
 from pagefence.probes.salt.sharing import Sharing, field_for
 from pagefence.probes.salt.shots import NAME, Arm, length
+from pagefence.probes.salt.told import Counted, counted
 from pagefence.probes.seen import Seen
 from pagefence.probes.shot import Plan, Shot
 from pagefence.verdict import decide
@@ -115,6 +118,31 @@ def test_a_context_of_less_than_two_pages_is_said_and_not_passed_over() -> None:
     result = salt(Toy(context=70, prefill_pool=96, decode_pool=96))
     assert kinds(result) == {(Kind.INCONCLUSIVE, "control", None)}
     assert "several cache pages" in result.evidence[0].what
+
+
+# --- counters -----------------------------------------------------------------------------------------------------
+
+
+def counts(decode: tuple[Counters, Counters], arm: Arm = Arm.AGAIN) -> Counted:
+    """One wave of a pair whose prefill found nothing in its cache."""
+    plan = planned()
+    shots = tuple(shot for shot in plan.shots if shot.arm == arm)
+    sent = sum(shot.tokens for shot in shots)
+    before = {"p": Counters(0, 0, 0), "d": decode[0]}
+    after = {"p": Counters(len(shots), sent, 0), "d": decode[1]}
+    window = Window("wave", tuple(shot.id for shot in shots), before, after, ("p",), ("d",))
+    answers = [Answer(200, "x", "length", shot.tokens, 1) for shot in shots]
+    told = [Outcome(s, Prompt(s.id, s.tokens, True), a, {}) for s, a in zip(shots, answers, strict=True)]
+    return counted(Seen(plan, told, LIMITS, facts_of("openai"), windows=(window,)), arm)
+
+
+def test_a_decode_node_that_tells_no_cached_tokens_is_not_one_that_found_none() -> None:
+    many = len([shot for shot in planned().shots if shot.arm == Arm.AGAIN])
+    silent = counts((Counters(0), Counters(many)))
+    assert (silent.tokens, silent.hit) == (None, False)
+    assert silent.doubt is not None
+    assert counts((Counters(0, cached=0), Counters(many, cached=0))).tokens == 0
+    assert counts((Counters(0, cached=0), Counters(many, cached=256 * many))).hit
 
 
 # --- the plan -----------------------------------------------------------------------------------------------------

@@ -69,9 +69,8 @@ def counted(seen: Seen, arm: Arm) -> Counted:
 
 
 def _cached(window: Window) -> int | None:
-    """Every node that takes prompts has to tell; a decode node may have a cache of its own."""
-    entry = window.moved(window.entry, "cached")
-    return None if entry is None else entry + sum(window.moved((url,), "cached") or 0 for url in window.exit)
+    """Every node has to tell; a decode node may have a cache of its own."""
+    return window.moved((*window.entry, *window.exit), "cached") if window.entry else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ def judge(seen: Seen) -> ProbeResult:
     mine = seen.of(NAME)
     controls = [o for o in mine if o.shot.purpose is Purpose.CONTROL and o.answer.answered]
     readers = [o for o in mine if o.shot.reads]
-    planted = [o for o in ran if o.shot.plants and _took(o)]
+    planted = [o for o in ran if o.shot.plants and took(o)]
     left_out = settled(controls)
     used = [o for o in controls if o.shot.manner not in left_out]
     held = sum(o.recalled for o in used)
@@ -64,7 +64,7 @@ def judge(seen: Seen) -> ProbeResult:
     )
 
 
-def _took(plant: Outcome) -> bool:
+def took(plant: Outcome) -> bool:
     """A planting prompt was computed as a whole: as many prompt tokens as were sent, and an answer to it."""
     answer, sent = plant.answer, plant.prompt
     whole = answer.prompt_tokens is not None and (answer.prompt_tokens == sent.tokens or not sent.counted)

@@ -129,11 +129,11 @@ def test_answers_without_usage_are_a_doubt() -> None:
     assert found(judged(Toy("no-usage"))) == {(Kind.INCONCLUSIVE, "usage", "I6")}
 
 
-def of(purpose: Purpose, probe: str, answer: Answer, first: Answer | None = None) -> ProbeResult:
+def of(purpose: Purpose, probe: str, answer: Answer) -> ProbeResult:
     """One shot of another probe and what came back."""
     shot = Maker(1).shot(probe, purpose, "b", 100, 8)
     plan = Plan((Wave("one", (shot,), 0),))
-    return judge(Seen(plan, [Outcome(shot, SENT, answer, {}, first=first)], LIMITS, facts_of()))
+    return judge(Seen(plan, [Outcome(shot, SENT, answer, {})], LIMITS, facts_of()))
 
 
 def facts_of() -> FleetFacts:
@@ -143,8 +143,6 @@ def facts_of() -> FleetFacts:
 def test_what_no_other_probe_says_of_its_own_answer_is_said_here() -> None:
     other = replace(RIGHT, prompt_tokens=1, total_tokens=9)
     assert (Kind.CORRUPT, "prompt", "I4") in found(of(Purpose.ALIVE, "boundary", other))
-    silent = Answer(None, problem="no answer")
-    assert (Kind.CORRUPT, "prompt", "I4") in found(of(Purpose.READ, "canary", silent, first=other))
     assert (Kind.CORRUPT, "prompt", "I4") not in found(of(Purpose.READ, "canary", other))
 
 

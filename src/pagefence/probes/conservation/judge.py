@@ -86,7 +86,7 @@ def _told_elsewhere(outcome: Outcome, seen: Seen) -> bool:
     shot = outcome.shot
     if shot.probe == "boundary":
         return shot.within and shot.purpose is not Purpose.ALIVE
-    return shot.probe == "canary" and (shot.reads or shot.plants) and outcome.answer.answered
+    return shot.probe == "canary" and (shot.reads or shot.plants)
 
 
 def _forms(answers: Sequence[tuple[Outcome, Answer, Prompt]], seen: Seen) -> tuple[Check, list[Evidence]]:

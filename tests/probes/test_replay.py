@@ -8,8 +8,15 @@ from pathlib import Path
 import pytest
 
 from pagefence.cli import app
-from pagefence.probes.replay.manifest import FILE
+from pagefence.fleet import Answer, Limits
+from pagefence.fleet.answer import ErrorBody
+from pagefence.probes.prompt import Prompt
+from pagefence.probes.replay.judge import judge
+from pagefence.probes.replay.manifest import FILE, Found, Manifest, Sent
+from pagefence.probes.run import Outcome
+from pagefence.probes.shot import Maker, Purpose
 from pagefence.run import run
+from pagefence.verdict import decide
 from tests.probes.toy import KEYS, Toy, running
 
 Captured = pytest.CaptureFixture[str]
@@ -133,3 +140,22 @@ def test_a_body_outside_the_folder_is_not_read(report: Path, tmp_path: Path, cap
 def test_no_key_and_no_answer_lies_beside_the_report(report: Path) -> None:
     for file in report.with_name(report.name + ".evidence").iterdir():
         assert not any(key in file.read_text() for key in KEYS)
+
+
+def test_a_reader_after_a_planter_that_got_no_answer_shows_nothing() -> None:
+    maker = Maker(3)
+    plant, read = maker.shot("canary", Purpose.PLANT, "a", 200, 2), maker.shot("canary", Purpose.READ, "b", 200, 24)
+    control = maker.shot("canary", Purpose.CONTROL, "a", 96, 24)
+    sent = {s.id: Sent(s, s.tokens, True, f"{s.id}.json") for s in (plant, read, control)}
+    found = [Found("LEAK", "canary", "foreign-words", "words", read.id, plant.id)]
+    limits = Limits(longest=500, pool=640, context=512, cover=640, advertised=512, pools=(640,), page=16)
+    manifest = Manifest(1, "http://x", 3, limits, sent, [control.id], found)
+
+    def verdict(planted: Answer) -> str:
+        answers = {s.id: Answer(200, f"{s.sentinel} {s.sentinel}", "length", s.tokens, 24) for s in (read, control)}
+        answers[plant.id] = planted
+        ran = [Outcome(s, Prompt(s.id, s.tokens, True), answers[s.id], {}) for s in (control, plant, read)]
+        return decide([judge(manifest, ran)]).sentence
+
+    assert "planted" in verdict(Answer(503, error=ErrorBody("busy")))
+    assert "planted" not in verdict(Answer(200, "yes", "length", 200, 2))

@@ -111,7 +111,7 @@ class Counters:
 
     requests  requests that it has finished, or begun where it is known no better
     prompt    prompt tokens that it computed or found in its cache; on decode, those that it took over
-    cached    of these, tokens found in a cache that requests share
+    cached    of these, tokens found in a cache that requests share; 0 on decode where nobody looks into one
     """
 
     requests: int | None = None

@@ -76,7 +76,7 @@ def counters(asked: Asked, role: str) -> Counters:
     if not _tells(asked):
         return Counters()
     if role == DECODE:
-        return Counters(asked.counted("pagefence_handoffs_total"), asked.counted("pagefence_prompt_tokens_total"))
+        return Counters(asked.counted("pagefence_handoffs_total"), asked.counted("pagefence_prompt_tokens_total"), 0)
     computed, cached = (asked.counted(f"pagefence_{name}_tokens_total") for name in ("computed", "cached"))
     begun = asked.counted("pagefence_prompts_total")
     return Counters(begun, None if computed is None or cached is None else computed + cached, cached)

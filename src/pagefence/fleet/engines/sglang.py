@@ -151,14 +151,14 @@ def counters(asked: Asked, role: str) -> Counters:
     """With `--enable-metrics`. These count when a request has ended; others only at each log interval.
 
     Refused requests are counted too, with the one token of their placeholder on prefill. Decode repeats what prefill
-    found in its cache [seen on 0.5.23].
+    found in its cache [seen on 0.5.23], so there it says nothing of its own.
     """
     if "sglang:" not in asked.reply("/metrics").text:
         return Counters()
     return Counters(
         asked.counted("sglang:num_requests_total"),
         asked.counted("sglang:prompt_tokens_total"),
-        None if role == DECODE else asked.counted("sglang:cached_tokens_total"),
+        0 if role == DECODE else asked.counted("sglang:cached_tokens_total"),
     )
 
 

@@ -13,7 +13,8 @@ from pagefence.probes.boundary.classify import unanswered
 from pagefence.probes.details import details
 from pagefence.probes.evidence import Check, Evidence, Kind, ProbeResult, doubt
 from pagefence.probes.run import RECALL_NEEDED, Outcome
-from pagefence.probes.salt.shots import DISTANCE, NAME, POWER, Arm
+from pagefence.probes.salt.ks import ALPHA, shown_distance
+from pagefence.probes.salt.shots import NAME, POWER, Arm
 from pagefence.probes.salt.told import Counted, Timed, counted, is_hit, of, timed, usage
 from pagefence.probes.seen import Seen
 from pagefence.probes.sentinel import scan
@@ -43,7 +44,7 @@ def judge(seen: Seen) -> ProbeResult:
     again = usage(mine, Arm.AGAIN)
     asked = again.answered
     timely = times is not None and times.shows
-    held = len(again.hits) or (asked if counts[Arm.AGAIN].hit or timely else 0)
+    held = asked if timely else min(asked, max(len(again.hits), counts[Arm.AGAIN].hits))
     checks = [*_by_usage(mine, seen.plan.fresh), *_by_counters(counts, seen.plan.fresh)]
     evidence = _hits(mine, seen) + _counted_hits(mine, counts, seen) + _words(mine, seen) + _lost(mine, seen)
     if times is not None:
@@ -67,7 +68,7 @@ def _by_usage(mine: Sequence[Outcome], fresh: bool) -> list[Check]:
         said = usage(mine, arm)
         if not said.told:
             text = f"{said.answered} answers, none tells cached tokens"
-            rows.append(Check(arm, "usage", text))
+            rows.append(Check(arm, "usage", text, undecided=True))
             continue
         wrong = bool(said.hits) and arm is not Arm.AGAIN and (fresh or arm is Arm.TWIN)
         text = f"{len(said.hits)} of {said.told} from a cache, as usage tells"
@@ -78,11 +79,11 @@ def _by_usage(mine: Sequence[Outcome], fresh: bool) -> list[Check]:
 def _by_counters(counts: dict[Arm, Counted], fresh: bool) -> list[Check]:
     doubts = {c.doubt for c in counts.values() if c.doubt is not None}
     if len(doubts) == 1 and all(c.doubt for c in counts.values()):
-        return [Check("counters", "every node", f"not used: {doubts.pop()}")]
+        return [Check("counters", "every node", f"not used: {doubts.pop()}", undecided=True)]
     rows = []
     for arm, count in counts.items():
         if count.doubt is not None:
-            rows.append(Check(arm, "counters", f"not used: {count.doubt}"))
+            rows.append(Check(arm, "counters", f"not used: {count.doubt}", undecided=True))
             continue
         wrong = count.hit and arm is not Arm.AGAIN and (fresh or arm is Arm.TWIN)
         text = f"{count.tokens:,} tokens of {count.answers} prompts from a cache, as the nodes count"
@@ -225,7 +226,9 @@ def _time_row(times: Timed) -> Check:
         return Check("time", "first token", times.doubt, Kind.INCONCLUSIVE)
     kind = Kind.FAIL if times.shared else (None if times.shows else Kind.INCONCLUSIVE)
     text = f"chance of these times without sharing: own key {times.control:.1g}, other key {times.other:.1g}; "
-    text += f"{min(times.samples)} times of each show a distance of {DISTANCE} with a power of {POWER}"
+    least = min(times.samples)
+    distance = shown_distance(least, ALPHA, POWER)
+    text += f"{least} times of each show a distance of {distance:.2f} with a power of {POWER}"
     return Check("time", "first token", text, kind)
 
 

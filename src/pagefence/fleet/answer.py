@@ -21,7 +21,7 @@ _TOO_LONG = (
     "`inputs` must have less than",
     "`inputs` tokens + `max_new_tokens` must be",
 )
-_MOST_TOKENS = 2**53
+_MOST_TOKENS = 2**40
 
 
 @dataclass(frozen=True, slots=True)

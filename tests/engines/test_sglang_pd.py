@@ -38,3 +38,14 @@ def test_the_router_alone_does_not_make_a_fleet(tmp_path: Path) -> None:
     """A router's word is no figure: without its workers nothing is proven."""
     answered = pagefence(tmp_path / "gate.json", "gate", ROUTER, "--inside")
     assert (answered.code, answered.verdict) == (3, "INCONCLUSIVE")
+
+
+def test_the_real_limit_is_found_and_a_decode_that_hangs_is_no_refusal(tmp_path: Path) -> None:
+    """Prefill refuses what its pool cannot hold; decode waits for pages that never come, and answers HTTP 500 (I3)."""
+    workers = ("--prefill", PREFILL, "--decode", DECODE)
+    answered = pagefence(tmp_path / "boundary.json", "boundary", ROUTER, *workers, "--yes", "--seed", "1")
+    assert answered.code == 1, answered.said
+    assert "accepted 1,018, answered 1,018" in answered.said
+    found = [e["what"] for e in answered.evidence("FAIL", "border")]
+    assert any("refused with HTTP 500 after 4" in what for what in found), "its own time-out is 45 s"
+    assert any("the error came inside a stream that had begun with HTTP 200" in what for what in found)

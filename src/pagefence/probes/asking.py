@@ -104,13 +104,13 @@ async def _race(
     fleet: Fleet, examination: Examination, progress: Progress, announce: Callable[[str], None], consent: Consent
 ) -> None:
     """Last, and apart from the plan of the others: a fleet that it leaves damaged would damage their answers."""
-    config, found = examination.config, examination.limits
-    assert found is not None
+    config, facts, found = examination.config, examination.facts, examination.limits
+    assert facts is not None and found is not None
     crowd = race_plan(found, config.seed, config.race)
     consent(crowd.estimate)
     announce(crowd.cost)
     examination.race = RaceLog(crowd)
-    await race(fleet, examination.race, examination.log, progress)
+    await race(fleet, facts, examination.race, examination.log, progress)
 
 
 async def _by_asking(

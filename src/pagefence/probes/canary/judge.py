@@ -14,7 +14,7 @@ from pagefence.fleet import Limits
 from pagefence.probes.boundary.classify import unanswered
 from pagefence.probes.canary.shots import NAME
 from pagefence.probes.details import details
-from pagefence.probes.evidence import Check, Evidence, Kind, ProbeResult
+from pagefence.probes.evidence import Check, Evidence, Kind, ProbeResult, doubt
 from pagefence.probes.fresh import cache_hits
 from pagefence.probes.prompt import Manner
 from pagefence.probes.run import RECALL_NEEDED, Outcome, settled
@@ -46,9 +46,11 @@ def judge(seen: Seen) -> ProbeResult:
     evidence += cache_hits(NAME, mine, limits) if plan.fresh else []
     if not usable:
         what = f"positive control {held}/{len(used)}: this fleet does not give back its own words, so nothing is shown"
-        evidence.append(_doubt(what, "Use a model and a wording that repeat their prompt."))
+        evidence.append(doubt(NAME, what, "Use a model and a wording that repeat their prompt."))
     if not planted:
-        evidence.append(_doubt("nothing was planted, so no reader could have shown it", "See why planting failed."))
+        evidence.append(
+            doubt(NAME, "nothing was planted, so no reader could have shown it", "See why planting failed.")
+        )
     legal = [o for o in readers if o.shot.purpose is Purpose.READ and o.answer.answered]
     shown = [a for o in readers for a in o.answers if a.answered] if planted and usable else []
     scanned = [(a.text, o.shot.sentinel) for o in ran for a in o.answers if a.text]
@@ -69,10 +71,6 @@ def _took(plant: Outcome) -> bool:
     answer, sent = plant.answer, plant.prompt
     whole = answer.prompt_tokens is not None and (answer.prompt_tokens == sent.tokens or not sent.counted)
     return answer.answered and whole and bool(answer.completion_tokens)
-
-
-def _doubt(what: str, remedy: str) -> Evidence:
-    return Evidence(Kind.INCONCLUSIVE, NAME, "control", "", what, remedy=remedy)
 
 
 def _leaks(plan: Plan, outcome: Outcome, limits: Limits, ran: Sequence[Outcome]) -> list[Evidence]:
@@ -165,7 +163,7 @@ def _slips(plan: Plan, readers: Sequence[Outcome]) -> list[Evidence]:
     what = (
         f"{len(slips)} of {len(legal)} legal, greedy readers lost their words at first and held others the second time"
     )
-    return [_doubt(what, "A fault that comes and goes looks like this. Run more probes, or use a larger model.")]
+    return [doubt(NAME, what, "A fault that comes and goes looks like this. Run more probes, or use a larger model.")]
 
 
 def _grouped(outcomes: Sequence[Outcome], limits: Limits) -> list[Evidence]:

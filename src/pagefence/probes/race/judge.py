@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pagefence.probes.canary.judge import mark
-from pagefence.probes.evidence import Check, Evidence, Kind, ProbeResult
+from pagefence.probes.evidence import Check, Evidence, Kind, ProbeResult, doubt
 from pagefence.probes.fresh import CACHE_TOLERANCE
 from pagefence.probes.race.aside import crossings
 from pagefence.probes.race.course import Course, course
 from pagefence.probes.race.drive import Entry, RaceLog, odd
 from pagefence.probes.race.fates import deaths, details, remains
 from pagefence.probes.race.plan import NAME, TELLING
+from pagefence.probes.race.rest import leftovers
 from pagefence.probes.race.words import Index, accidents
 from pagefence.probes.run import RECALL_NEEDED, Outcome
 from pagefence.probes.sentinel import Sentinel, Sighting
@@ -52,13 +53,15 @@ def judge(log: RaceLog, others: Sequence[Sentinel] = ()) -> ProbeResult:
     evidence += crossings(log, wrong) if usable else []
     evidence += deaths(log)
     evidence += remains(log)
+    held_at_rest, lost = leftovers(log)
+    evidence += lost
     evidence += _cached(log)
     counts = _count(log, wrong)
     evidence += _doubts(log, held, len(controls), usable, counts)
     scanned = [(o.answer.text, o.shot.sentinel) for o in log.outcomes if o.answer.text]
     return ProbeResult(
         name=NAME,
-        checks=_rows(log, counts, held, len(controls), evidence),
+        checks=(*_rows(log, counts, held, len(controls), evidence), held_at_rest),
         evidence=tuple(sorted(evidence, key=lambda e: list(Kind).index(e.kind))),
         shown=len(counts.telling) if usable else 0,
         controls=(held, len(controls)),
@@ -131,7 +134,7 @@ def _integrity(log: RaceLog, wrong: Sequence[Entry]) -> list[Evidence]:
     if len(lost) > _LOST_IN_DOUBT:
         return [*found, *lost]
     once = "it happened once, which a near tie of two tokens explains as well: run more probes"
-    return [*found, *(_doubt("own-recall", f"{e.what}; {once}", e.where, e.details) for e in lost)]
+    return [*found, *(doubt(NAME, f"{e.what}; {once}", None, e.check, e.where, e.details) for e in lost)]
 
 
 def _cached(log: RaceLog) -> list[Evidence]:
@@ -150,22 +153,17 @@ def _doubts(log: RaceLog, held: int, asked: int, usable: bool, counts: _Counts) 
     doubts = []
     if not usable:
         what = f"positive control {held}/{asked}: this fleet does not go on with its own words, so nothing is shown"
-        doubts.append(_doubt("control", what))
+        doubts.append(doubt(NAME, what))
     elif not counts.telling:
-        doubts.append(_doubt("asked", "no complete answer of the crowd could have shown anything"))
+        doubts.append(doubt(NAME, "no complete answer of the crowd could have shown anything", check="asked"))
     if counts.turned_away > _MOST_TURNED_AWAY * max(1, len(log.crowd)):
         what = f"{counts.turned_away} of {len(log.crowd)} requests were turned away (429, 503) however long we waited"
-        doubts.append(_doubt("busy", what))
+        doubts.append(doubt(NAME, what, check="busy"))
     open_ = [e.outcome for e in log.crowd if odd(e.outcome) and _wrong(e.outcome) and _alone(log, e.outcome) is None]
     if open_ and log.complete:
         what = f"{len(open_)} odd answers could not be asked again alone, so it is open whose fault they are"
-        doubts.append(_doubt("replay", what, open_[0].shot.id, details(open_[0])))
+        doubts.append(doubt(NAME, what, None, "replay", open_[0].shot.id, details(open_[0])))
     return doubts
-
-
-def _doubt(check: str, what: str, where: str = "", more: object = None) -> Evidence:
-    kept = dict(more) if isinstance(more, dict) else {}
-    return Evidence(Kind.INCONCLUSIVE, NAME, check, where, what, details=kept)
 
 
 def _rows(log: RaceLog, counts: _Counts, held: int, asked: int, evidence: Sequence[Evidence]) -> tuple[Check, ...]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from pagefence.probes.boundary.classify import unanswered
 from pagefence.probes.details import details
-from pagefence.probes.evidence import Check, Evidence, Kind, ProbeResult
+from pagefence.probes.evidence import Check, Evidence, Kind, ProbeResult, doubt
 from pagefence.probes.run import RECALL_NEEDED, Outcome
 from pagefence.probes.salt.shots import DISTANCE, NAME, POWER, Arm
 from pagefence.probes.salt.told import Counted, Timed, counted, is_hit, of, timed, usage
@@ -37,7 +37,7 @@ def judge(seen: Seen) -> ProbeResult:
     alone = all(shot.probe == NAME for shot in seen.plan.shots)
     if not any(shot.probe == NAME for shot in seen.plan.shots):
         what = "no prompt of several cache pages fits, so nothing could be asked"
-        return ProbeResult(NAME, evidence=(_doubt(what, "Ask a fleet with a longer context or smaller pages."),))
+        return ProbeResult(NAME, evidence=(doubt(NAME, what, "Ask a fleet with a longer context or smaller pages."),))
     times = timed(mine)
     counts = {arm: counted(seen, arm) for arm in (*_MUST_MISS, Arm.AGAIN)}
     again = usage(mine, Arm.AGAIN)
@@ -104,7 +104,7 @@ def _hits(mine: Sequence[Outcome], seen: Seen) -> list[Evidence]:
         what = f"tenant {outcome.shot.tenant.upper()} was answered with {answer.cached_tokens} of "
         what += f"{outcome.prompt.tokens} prompt tokens from a cache, for a prompt that {_CLAIM[arm]}"
         if arm is not Arm.TWIN and not seen.plan.fresh:
-            found.append(_doubt(f"{what}, unless this seed has been used before", "Run it without --seed."))
+            found.append(doubt(NAME, f"{what}, unless this seed has been used before", "Run it without --seed."))
             continue
         more = details(outcome, seen.limits) | {"cached_tokens": answer.cached_tokens, "place": "usage"}
         if arm is Arm.OTHER:
@@ -123,7 +123,7 @@ def _counted_hits(mine: Sequence[Outcome], counts: dict[Arm, Counted], seen: See
         what = f"the nodes counted {count.tokens:,} tokens from a cache for {count.answers} prompts that each "
         what += _CLAIM[arm]
         if arm is not Arm.TWIN and not seen.plan.fresh:
-            found.append(_doubt(f"{what}, unless this seed has been used before", "Run it without --seed."))
+            found.append(doubt(NAME, f"{what}, unless this seed has been used before", "Run it without --seed."))
         else:
             found.append(_finding(arm, "counters", what, {"cached_tokens": count.tokens, "place": "counters"}))
     return found
@@ -178,17 +178,17 @@ def _control(held: int, asked: int, count: Counted, times: Timed | None, alone: 
     if times is not None and times.shows:
         return []
     if not asked:
-        return [_doubt("no prompt that was sent twice was answered", "See why the fleet gave no answer.")]
+        return [doubt(NAME, "no prompt that was sent twice was answered", "See why the fleet gave no answer.")]
     if held == 0:
         off = count.doubt is None and not count.hit
         if off and not alone:
             return []
         why = "by every node's own counters nothing was cached" if off else "what is not visible is not proven"
         what = f"positive control 0/{asked}: no prompt was found again under its own key; {why}"
-        return [_doubt(what, "Turn the prefix cache on to test it." if off else _TURN_ON)]
+        return [doubt(NAME, what, "Turn the prefix cache on to test it." if off else _TURN_ON)]
     if held < RECALL_NEEDED * asked:
         what = f"positive control {held}/{asked}: a miss of the other key may be a replica without the prompt"
-        return [_doubt(what, "Ask each replica by itself, or route a tenant's equal prompts to one of them.")]
+        return [doubt(NAME, what, "Ask each replica by itself, or route a tenant's equal prompts to one of them.")]
     return []
 
 
@@ -204,7 +204,7 @@ def _blind(mine: Sequence[Outcome], counts: dict[Arm, Counted], times: Timed | N
     if any(places) or not shown:
         return []
     why = counts[Arm.OTHER].doubt or f"{other.told} of {other.answered} answers tell cached tokens"
-    return [_doubt(f"a hit of the other key could not have been seen: {why}", "Ask again when nobody else does.")]
+    return [doubt(NAME, f"a hit of the other key could not have been seen: {why}", "Ask again when nobody else does.")]
 
 
 def _unanswered(mine: Sequence[Outcome], seen: Seen) -> list[Evidence]:
@@ -236,9 +236,5 @@ def _time_findings(times: Timed) -> list[Evidence]:
         return [_finding(Arm.OTHER, "time to the first token", what, {"p": times.other, "place": "time"})]
     if not times.shows:
         why = times.doubt or f"hits of one's own key are no faster than new prompts (p = {times.control:.1g})"
-        return [_doubt(f"time shows nothing here: {why}", "Use longer prompts or a quieter hour.")]
+        return [doubt(NAME, f"time shows nothing here: {why}", "Use longer prompts or a quieter hour.")]
     return []
-
-
-def _doubt(what: str, remedy: str) -> Evidence:
-    return Evidence(Kind.INCONCLUSIVE, NAME, "control", "", what, remedy=remedy)

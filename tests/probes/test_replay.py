@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -159,3 +163,60 @@ def test_a_reader_after_a_planter_that_got_no_answer_shows_nothing() -> None:
 
     assert "planted" in verdict(Answer(503, error=ErrorBody("busy")))
     assert "planted" not in verdict(Answer(200, "yes", "length", 200, 2))
+
+
+def without_words(found: dict[str, Any], body: dict[str, Any]) -> None:
+    for sent in found["requests"].values():
+        sent["shot"]["sentinel"]["words"] = []
+
+
+def other_words(found: dict[str, Any], body: dict[str, Any]) -> None:
+    body["prompt"] = "the " * len(body["prompt"].split())
+
+
+def fewer_tokens(found: dict[str, Any], body: dict[str, Any]) -> None:
+    for sent in found["requests"].values():
+        sent["tokens"] = 1
+
+
+def negative(found: dict[str, Any], body: dict[str, Any]) -> None:
+    for sent in found["requests"].values():
+        sent["tokens"] = -5
+
+
+def dear(found: dict[str, Any], body: dict[str, Any]) -> None:
+    body["max_tokens"] = 10**9
+
+
+def hot(found: dict[str, Any], body: dict[str, Any]) -> None:
+    body["temperature"] = int("9" * 309)
+
+
+@pytest.mark.parametrize("edit", [without_words, other_words, fewer_tokens, negative, dear, hot])
+def test_a_list_and_bodies_that_do_not_fit_are_refused_before_anything_is_sent(
+    edit: Callable[[dict[str, Any], dict[str, Any]], None], report: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    folder = tmp_path / "edited"
+    shutil.copytree(report.with_name(report.name + ".evidence"), folder)
+    found = json.loads((folder / FILE).read_text())
+    body = folder / found["requests"][found["findings"][0]["request"]]["body"]
+    said = json.loads(body.read_text())
+    edit(found, said)
+    (folder / FILE).write_text(json.dumps(found))
+    body.write_text(json.dumps(said))
+    with running(world("stub")) as toy:
+        assert run(app, ["replay", str(folder), toy.url, "--yes"]) == 2
+        assert not toy.calls
+    assert "cannot read the request" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("which", ["list", "body"])
+def test_a_pipe_in_the_folder_is_not_waited_for(which: str, report: Path, tmp_path: Path, capsys: Captured) -> None:
+    folder = tmp_path / "piped"
+    shutil.copytree(report.with_name(report.name + ".evidence"), folder)
+    found = json.loads((folder / FILE).read_text())
+    pipe = folder / (FILE if which == "list" else found["requests"][found["findings"][0]["request"]]["body"])
+    pipe.unlink()
+    os.mkfifo(pipe)
+    assert run(app, ["replay", str(folder), "http://127.0.0.1:9", "--yes"]) == 2
+    assert "it is no file" in capsys.readouterr().err

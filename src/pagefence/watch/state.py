@@ -51,7 +51,8 @@ class State:
             if seed is not None:
                 self._db.execute("UPDATE base SET seed = ?", (seed,))
             self.interrupted = self._interrupt(now)
-        except (OSError, sqlite3.Error, Usage) as error:
+        # The last two: rows that hold what none of ours does, and a seed that no column can hold.
+        except (OSError, sqlite3.Error, Usage, ValueError, OverflowError) as error:
             self._lock.close()
             raise Usage(f"cannot keep the state of the watch in {path}: {error}") from None
 

@@ -212,6 +212,24 @@ def facts_of(engine: str) -> FleetFacts:
     return FleetFacts("http://n", "m", Figure(2048, ""), (node,))
 
 
+# --- the judgement of words ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("lost", "kind"), [(0, None), (1, Kind.INCONCLUSIVE), (2, Kind.CORRUPT)])
+def test_words_that_only_a_cache_loses_are_a_violation_when_it_happens_twice(lost: int, kind: Kind | None) -> None:
+    plan = planned()
+    again = [shot.id for shot in plan.shots if shot.arm == Arm.AGAIN][:lost]
+
+    def outcome(shot: Shot) -> Outcome:
+        text = "lorem ipsum dolor" if shot.id in again else str(shot.sentinel)
+        cached = 64 if shot.arm == Arm.AGAIN else 0
+        answer = Answer(200, text, "length", shot.tokens, 24, cached)
+        return Outcome(shot, Prompt(shot.sentinel.owner, shot.tokens, True), answer, {})
+
+    result = judge(Seen(plan, [outcome(shot) for shot in plan.shots], LIMITS, facts_of("openai")))
+    assert {e.kind for e in result.evidence if e.check == "own-recall"} == ({kind} if kind else set())
+
+
 # --- the judgement of time ----------------------------------------------------------------------------------------
 
 

@@ -204,3 +204,20 @@ def test_a_damaged_file_is_refused_before_anything_is_asked(tmp_path: Path) -> N
 def test_a_seed_that_no_file_can_hold_is_a_mistake_of_the_user(tmp_path: Path) -> None:
     with pytest.raises(Usage, match="cannot keep the state"):
         State(tmp_path / "watch.db", 1000.0, 2**70)
+
+
+def test_evidence_that_another_version_wrote_begins_anew_and_loses_no_run(tmp_path: Path) -> None:
+    scene = Scene(tmp_path / "watch.db", (watched(modules=(CHEAP,)),))
+    scene.answers = [replace(CLEAN, counts={"canary": (10, 0)})] * 2
+
+    async def story() -> None:
+        watcher = scene.opened()
+        await scene.until(watcher, scene.now + 1)
+        with sqlite3.connect(scene.path) as db:
+            db.execute("UPDATE evidence SET process = ?", ('{"log_staked": "[1, 2, 3]", "null_rate": 0.1}',))
+        assert watcher.state.evidence("eu") == {}
+        await scene.until(watcher, scene.now + 61)
+        assert [record.verdict for record in watcher.state.history(9)] == ["CLEAN", "CLEAN"]
+        assert watcher.state.evidence("eu")["canary"][0].n == 10
+
+    asyncio.run(story())

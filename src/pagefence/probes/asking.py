@@ -96,7 +96,8 @@ async def _planned(
     )
     examination.plan = plan
     consent(estimate(plan))
-    announce(cost_of(plan, config, found, await measure(fleet) if config.paced else None))
+    cost = cost_of(plan, config, found, await measure(fleet) if config.paced else None)
+    announce(f"{examination.found.sentence}; {cost}" if examination.found is not None else cost)
     await execute(fleet, plan, examination.log, progress, Watcher(fleet, facts))
 
 
@@ -133,7 +134,6 @@ async def _by_asking(
     found = limits_of(examination.found, facts)
     if isinstance(found, str):
         return f"the limits are unknown ({unknown}), and asking did not find them: {found}"
-    announce(examination.found.sentence)
     return found
 
 

@@ -14,7 +14,7 @@ import secrets
 import sqlite3
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -204,10 +204,17 @@ class State:
         return (0, 0) if row is None else (row[0], row[1])
 
     def evidence(self, target: str) -> dict[str, tuple[EProcess, float | None]]:
-        """Its e-processes by probe, and since when each has been in alarm."""
+        """Its e-processes by probe, and since when each has been in alarm.
+
+        What another version of PageFence wrote and this one cannot read begins anew.
+        """
         wanted = "SELECT probe, process, alarmed FROM evidence WHERE target = ? ORDER BY probe"
         rows = self._db.execute(wanted, (target,))
-        return {probe: (restored(msgspec.json.decode(process)), alarmed) for probe, process, alarmed in rows}
+        found: dict[str, tuple[EProcess, float | None]] = {}
+        for probe, process, alarmed in rows:
+            with suppress(KeyError, TypeError, ValueError):
+                found[probe] = (restored(msgspec.json.decode(process)), alarmed)
+        return found
 
     def forget_evidence(self, target: str) -> None:
         """Begin its e-processes anew: the cause of an alarm was found and mended."""

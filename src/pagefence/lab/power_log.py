@@ -102,6 +102,10 @@ class PowerLog:
             key=lambda r: r.seed,
         )
 
+    def failed(self, fault: str, profile: str) -> int:
+        """Runs that could not be made."""
+        return sum(bool(r.error) for r in self.runs.values() if (r.fault, r.profile) == (fault, profile))
+
 
 def _whole(raw: bytes) -> int:
     """How many bytes are whole lines."""

@@ -12,6 +12,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import pairwise
 from pydoc_data import topics
 
 from pagefence.probes.wordlist import WORDS
@@ -39,7 +40,7 @@ def _halves() -> tuple[list[str], list[str]]:
 def _after() -> dict[str, list[str]]:
     after: dict[str, list[str]] = {}
     words = _halves()[0]
-    for word, following in zip(words, words[1:], strict=False):
+    for word, following in pairwise(words):
         after.setdefault(word, []).append(following)
     return after
 
@@ -59,9 +60,9 @@ def functions() -> tuple[str, ...]:
     for name in _MODULES:
         source = inspect.getsource(__import__(name, fromlist=["x"]))
         lines = source.splitlines()
-        for node in ast.walk(ast.parse(source)):
-            if isinstance(node, ast.FunctionDef) and 6 <= (node.end_lineno or 0) - node.lineno <= 40:
-                found.append("\n".join(lines[node.lineno - 1 : node.end_lineno]))
+        nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)]
+        spans = [(node.lineno - 1, node.end_lineno or 0) for node in nodes]
+        found += ["\n".join(lines[first:last]) for first, last in spans if 7 <= last - first <= 41]
     return tuple(found)
 
 

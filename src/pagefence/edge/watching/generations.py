@@ -7,7 +7,6 @@ tenants have is nobody's. No text is kept, only 44 bits of a keyed hash and the 
 
 from __future__ import annotations
 
-import ctypes
 import secrets
 import threading
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """k-grams of text under secret hashes: rolled, winnowed, and looked up. `grams.c`, or the same in numpy without it.
 
-A text is folded byte by byte: ASCII letters to lower case, ASCII marks, spaces and control bytes dropped, everything else
-as it is. So line breaks, Markdown and quotes hide nothing, and chunks may end inside a character. Winnowing (Schleimer,
+A text is folded byte by byte: ASCII letters to lower case, ASCII marks, spaces and control bytes dropped, the rest as
+it is. So line breaks, Markdown and quotes hide nothing, and chunks may end inside a character. Winnowing (Schleimer,
 Wilkerson, Aiken 2003): of `WINDOW` neighbouring k-grams the one with the least hash is taken, so two texts that share
 `LENGTH + WINDOW - 1` folded bytes in a row share a taken k-gram, wherever these bytes stand.
 """
@@ -79,17 +79,20 @@ def library() -> ctypes.CDLL | None:
     return _library() if sys.byteorder == "little" else None
 
 
-def winnowed(text: bytes, roll: Roll, secret: Secrets, compiled: bool = True) -> tuple[Words, Words]:
-    """Hashes taken from the next bytes of a text, and at which folded byte each of their k-grams ends."""
+def winnowed(
+    text: bytes, roll: Roll, secret: Secrets, compiled: bool = True, window: int = WINDOW
+) -> tuple[Words, Words]:
+    """Hashes taken from the next bytes of a text, and at which folded byte each of their k-grams ends. A window of 1
+    takes them all."""
     code = library() if compiled else None
     if code is None:
-        return grams_numpy.winnowed(text, roll.carry, secret.table, FOLD, LENGTH, WINDOW)
+        return grams_numpy.winnowed(text, roll.carry, secret.table, FOLD, LENGTH, window)
     hashes, places = [], []
     out, at = np.empty((2, min(len(text), BLOCK)), np.uint64)
     for start in range(0, len(text), BLOCK):
         part = text[start : start + BLOCK]
         found = code.pagefence_grams(
-            part, len(part), roll.state, secret.packed, LENGTH, WINDOW, out.ctypes.data, at.ctypes.data
+            part, len(part), roll.state, secret.packed, LENGTH, window, out.ctypes.data, at.ctypes.data
         )  # fmt: skip
         hashes.append(out[:found].copy())
         places.append(at[:found].copy())

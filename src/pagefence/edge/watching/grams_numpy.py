@@ -1,7 +1,7 @@
 """What `grams.c` does, in numpy: for installations without a C compiler, and to hold the compiled half against.
 
-Hashes of 2^i bytes give those of 2^(i+1) by one turn and one exclusive or, so all k-grams of a chunk are hashed in a few
-passes over it; the least of every window by doubling in the same way.
+Hashes of 2^i bytes give those of 2^(i+1) by one turn and one exclusive or, so all k-grams of a chunk are hashed in a
+few passes over it; the least of every window by doubling in the same way.
 """
 
 from __future__ import annotations
@@ -90,7 +90,8 @@ def sip(key: Words, words: Words) -> Words:
             _round(v)
         if block is not None:
             v[0] = v[0] ^ block
-    return v[0] ^ v[1] ^ v[2] ^ v[3]
+    mixed: Words = v[0] ^ v[1] ^ v[2] ^ v[3]
+    return mixed
 
 
 def _round(v: list[Words]) -> None:

@@ -1,0 +1,184 @@
+"""One answer, watched as it passes. No I/O and no clock: times are given, findings come back.
+
+    watch = Watch(book, expected, sent_at)
+    watch.headers(status, at)
+    findings = watch.event(data, at)     each event of a stream, or
+    findings = watch.body(data, at)      the whole body
+    findings = watch.end(at)             always, however it ended
+
+Before `event` returns, what it was given has been looked at as far as it can be: the proxy passes it on, or does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
+from pagefence.edge.watching import endings, timing
+from pagefence.edge.watching.book import Book
+from pagefence.edge.watching.chunks import DONE, Chunk, Usage, read_chunk
+from pagefence.edge.watching.expected import Expected
+from pagefence.edge.watching.finding import Doubt, Finding, Kind
+from pagefence.edge.watching.order import Order
+from pagefence.edge.watching.scanner import Scanner
+from pagefence.edge.watching.sentinels import Reading
+
+_TEXTS = 64  # texts of one answer that are scanned apart; more than that is a finding
+
+
+class Watch:
+    """`not_judged` tells after the end what could not be held against anything, and why."""
+
+    __slots__ = (
+        "_book",
+        "_ended",
+        "_expected",
+        "_failed",
+        "_first_text_at",
+        "_order",
+        "_readings",
+        "_scanners",
+        "_seen",
+        "_sent_at",
+        "_status",
+        "_stream",
+        "_usage",
+        "not_judged",
+    )
+
+    def __init__(self, book: Book, expected: Expected, sent_at: float) -> None:
+        self._book = book
+        self._expected = expected
+        self._sent_at = sent_at
+        self._order = Order(book.ids, expected.request_id, expected.choices)
+        self._scanners: dict[tuple[int, str], Scanner] = {}
+        self._readings: dict[tuple[int, str], Reading] = {}
+        self._seen: set[int] = set()  # sentinels that were told
+        self._usage: Usage | None = None
+        self._first_text_at: float | None = None
+        self._status = 0
+        self._failed = self._stream = self._ended = False
+        self.not_judged: tuple[str, ...] = ()
+
+    def headers(self, status: int, at: float) -> None:
+        """The status line came. Only an answer with 200 is one."""
+        self._status = status
+
+    def event(self, data: bytes, at: float) -> list[Finding]:
+        """The data of one event, without `data:`."""
+        self._stream = True
+        if data.strip() != DONE:
+            return self._read(data, at)
+        twice = self._order.done
+        self._order.done = True
+        return self._found([Doubt(Kind.AFTER_END, "the end of the stream came twice")] if twice else [])
+
+    def body(self, data: bytes, at: float) -> list[Finding]:
+        """A whole answer. Its end is still to be told."""
+        return self._read(data, at) if self._status == 200 else []
+
+    def end(self, at: float, complete: bool = True) -> list[Finding]:
+        """Nothing comes any more. `complete` False: our side let go of it, so what is missing tells nothing."""
+        if self._ended:
+            return []
+        self._ended = True
+        self._order.close()
+        doubts = list(self._last_texts(at))
+        if self._status == 200:
+            doubts += self._judged(complete)
+        return self._found(doubts)
+
+    def _read(self, data: bytes, at: float) -> list[Finding]:
+        chunk = read_chunk(data)
+        if chunk is None:
+            return self._found([Doubt(Kind.MALFORMED, "no JSON of an answer", sure=False)])
+        if chunk.usage is not None:
+            self._usage = chunk.usage
+        doubts: Iterable[Doubt] = self._order.see(chunk)
+        if chunk.error:
+            first, self._failed = not self._failed, True
+            if self._stream and self._status == 200 and first:
+                facts = {"choices_begun": len(self._order.begun)}
+                doubts = chain(doubts, [Doubt(Kind.ERROR_IN_STREAM, "an error inside of a stream", facts=facts)])
+        if any(part.texts for part in chunk.parts):
+            if self._first_text_at is None:
+                self._first_text_at = at
+            doubts = chain(doubts, self._scan(chunk))
+        return self._found(doubts)
+
+    def _scan(self, chunk: Chunk) -> Iterator[Doubt]:
+        memory, sentinels = self._book.memory, self._book.sentinels
+        if memory is None and not sentinels:
+            return
+        for part in chunk.parts:
+            for channel, text in part.texts:
+                key, raw = (part.index, channel), text.encode("utf-8", "surrogatepass")
+                if key not in self._scanners and len(self._scanners) >= _TEXTS:
+                    yield Doubt(Kind.MIXED_STREAM, "more texts than one answer has", sure=False)
+                    return
+                if memory is not None:
+                    yield from self._foreign(self._scanner(key), raw)
+                if sentinels:
+                    if key not in self._readings:
+                        self._readings[key] = Reading(sentinels)
+                    self._readings[key].feed(raw)
+                    yield from self._planted(self._readings[key])
+
+    def _scanner(self, key: tuple[int, str]) -> Scanner:
+        scanner = self._scanners.get(key)
+        if scanner is None:
+            assert self._book.memory is not None
+            scanner = Scanner(self._book.memory, self._expected.own, self._expected.tenant_tag)
+            self._scanners[key] = scanner
+        return scanner
+
+    def _foreign(self, scanner: Scanner, text: bytes | None, at: float = 0.0) -> Iterator[Doubt]:
+        """Runs of one other tenant's text; None: the text has ended."""
+        for seen in scanner.end(at) if text is None else scanner.feed(text):
+            facts = {"folded_bytes": seen.folded_bytes, "k_grams": len(seen.names)}
+            what = "a run of text that another tenant, and nobody else, sent"
+            yield Doubt(Kind.FOREIGN_TEXT, what, True, facts, seen.owner_tag, seen.names)
+
+    def _planted(self, reading: Reading) -> Iterator[Doubt]:
+        for number in reading.proven():
+            if number in self._seen or number in self._expected.own_sentinels:
+                continue
+            self._seen.add(number)
+            facts = {"sentinel": number, "shards": len(reading.shards[number])}
+            yield Doubt(Kind.SENTINEL, "words that were planted for another tenant", facts=facts)
+
+    def _last_texts(self, at: float) -> Iterator[Doubt]:
+        for scanner in self._scanners.values():
+            yield from self._foreign(scanner, None, at)
+        for reading in self._readings.values():
+            reading.end()
+            yield from self._planted(reading)
+
+    def _judged(self, complete: bool) -> Iterator[Doubt]:
+        usage, expected, unknown = self._usage, self._expected, []
+        generates = expected.choices is not None or self._order.begun
+        if complete and generates:
+            yield from endings.finishes(self._order, usage, expected, self._stream, self._failed)
+        if usage is None:
+            unknown.append("counts: the answer told no usage")
+        elif not self._failed:
+            yield from endings.prompt_tokens(usage, expected)
+            yield from endings.sane(usage, expected)
+            yield from endings.foreign_cache(usage, expected)
+            if usage.cached_tokens is not None and expected.cached_at_most is None:
+                unknown.append("cached tokens: what this tenant had sent is not known")
+        if self._first_text_at is not None:
+            floors = self._book.floors
+            if floors is None or not timing.known(floors):
+                unknown.append("time: no floor is known")
+            else:
+                cached = None if usage is None else usage.cached_tokens
+                ttft = self._first_text_at - self._sent_at
+                doubt = timing.too_fast(floors, ttft, expected.least_tokens, cached)
+                if doubt is not None:
+                    yield doubt
+        self.not_judged = tuple(unknown)
+
+    def _found(self, doubts: Iterable[Doubt]) -> list[Finding]:
+        expected = self._expected
+        return [Finding(expected.request_id, expected.tenant_tag, doubt) for doubt in doubts]

@@ -18,7 +18,9 @@ from pydoc_data import topics
 from pagefence.probes.wordlist import WORDS
 
 _MODULES = ("argparse", "asyncio.tasks", "csv", "dataclasses", "difflib", "heapq", "json.decoder", "shutil", "textwrap")
-_STOCK = (
+QUOTES, STOCKS = "quotes its own prompt", "stock sentences of the model"
+PUBLIC, CODE = "a public text, not in its prompt", "public code, not in its prompt"
+STOCK = (
     "I hope this helps! Please let me know if you have any further questions about this.",
     "Certainly! Here is a step by step explanation of how this works and why it matters.",
     "It is important to note that the results may vary depending on your specific use case.",
@@ -67,13 +69,17 @@ def functions() -> tuple[str, ...]:
 
 
 def prose(chance: random.Random, words: int) -> list[str]:
-    """Words that one writer puts down, a sixth of them names and numbers of his own."""
+    """Words that one writer puts down, a sixth of them names and numbers of his own.
+
+    Where the manual has only one way to go on, the walk does not take it: two writers would copy the same manual.
+    """
     after, start = _after(), _halves()[0]
     text = [chance.choice(start)]
     while len(text) < words:
         if chance.random() < 1 / 6:
             text.append(chance.choice((chance.choice(WORDS).capitalize(), str(chance.randrange(10_000)))))
-        text.append(chance.choice(after.get(text[-1]) or start))
+        following = after.get(text[-1], [])
+        text.append(chance.choice(following if len(following) > 4 else start))
     return text[:words]
 
 
@@ -121,24 +127,28 @@ class Load:
         said = (self.before[tenant],) if tenant in self.before and chance.random() < 0.4 else ()
         return Asked(tenant, (system, "\n\n".join(parts)), said, document)
 
-    def answered(self, asked: Asked) -> str:
-        """What an honest model says: its own prose, quotes of the prompt, stock sentences, what everybody knows."""
-        chance, parts = self.chance, [" ".join(prose(self.chance, self.chance.randint(30, 300)))]
+    def answered(self, asked: Asked) -> tuple[str, frozenset[str]]:
+        """What an honest model says, and of what kinds it is besides its own prose."""
+        chance, parts, kinds = self.chance, [" ".join(prose(self.chance, self.chance.randint(30, 300)))], set[str]()
         if chance.random() < 0.35:
             words = chance.choice(asked.texts).split()
             start = chance.randrange(len(words))
             parts.append(" ".join(words[start : start + chance.randint(20, 80)]))
+            kinds.add(QUOTES)
         if chance.random() < 0.3:
-            parts.append(favourite(chance, _STOCK))
+            parts.append(favourite(chance, STOCK))
+            kinds.add(STOCKS)
         if chance.random() < 0.1:
             words = favourite(chance, passages()).split()
             parts.append(" ".join(words[: chance.randint(20, 80)]))
+            kinds.add(PUBLIC)
         if chance.random() < 0.1:
             parts.append("```python\n" + favourite(chance, functions()) + "\n```")
+            kinds.add(CODE)
         chance.shuffle(parts)
         text = "\n\n".join(parts)
         self.before[asked.tenant] = text
-        return text
+        return text, frozenset(kinds)
 
 
 def leaking(chance: random.Random, answer: str, document: Sequence[str], words: int) -> str:

@@ -152,6 +152,12 @@ class Generations:
                     found += zip(*(column[:count].tolist() for column in columns), strict=True)
         return Scanned(parts[0] if len(parts) == 1 else np.concatenate([_NONE, *parts]), found)
 
+    def turn_over(self, now: float) -> None:
+        """Forget the oldest table and begin a new one, whatever the newest holds."""
+        with self._lock:
+            self._fresh(now, 1)
+            self.turned_over += 1
+
     def number(self, tag: str) -> int:
         """The number of a tenant that was noted; 0 of one that never was."""
         return self._owners.get(tag, 0)

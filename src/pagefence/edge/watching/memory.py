@@ -49,7 +49,7 @@ class Memory:
     def __init__(
         self, bounds: Bounds | None = None, manner: Manner | None = None, now: float = 0.0, compiled: bool = True
     ) -> None:
-        bounds = bounds or Bounds()
+        self.bounds = bounds = bounds or Bounds()
         self.manner = manner or Manner()
         self.secrets = Secrets.make()
         self.prompts = Generations(bounds, now, compiled)

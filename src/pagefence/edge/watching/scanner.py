@@ -55,11 +55,15 @@ class Scanner:
 
     def end(self, now: float) -> list[Sighting]:
         """Scan what is left. What held nothing of others tells the model's habits."""
-        found = self._scan() if self._pending else []
+        found = self.rest()
         if not self.found and self._learned:
             self._memory.learn(np.concatenate(self._learned), self.tag, now)
         self._learned = []
         return found
+
+    def rest(self) -> list[Sighting]:
+        """Scan what is left, and learn nothing."""
+        return self._scan() if self._pending else []
 
     def _scan(self) -> list[Sighting]:
         text = bytes(self._pending)

@@ -40,11 +40,11 @@ EVENT = 4  # bytes of text in an event: about a token
 NOBODY = np.empty(0, np.uint64)
 
 
-def text_of(size: int) -> bytes:
+def text_of(size: int, seed: str) -> bytes:
     """Prose and code of the simulation, so many bytes."""
-    chance, parts, length = random.Random("scan"), list[str](), 0
+    chance, parts, length = random.Random(seed), list[str](), 0
     while length < size:
-        part = " ".join(prose(chance, 2_000)) if chance.random() < 0.8 else "\n".join(functions()[:20])
+        part = " ".join(prose(chance, 2_000)) if chance.random() < 0.8 else "\n".join(chance.sample(functions(), 20))
         parts.append(part)
         length += len(part)
     return "\n".join(parts).encode()[:size]
@@ -103,14 +103,14 @@ def timed(rows: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[
 
 def speeds(slots_log2: int, rounds: int) -> None:
     """The table of MB/s, and of a stream event by event."""
-    text, small = text_of(SIZE), text_of(100_000)
+    text, small, prompt = text_of(SIZE, "answer"), text_of(100_000, "events"), text_of(SIZE, "prompt")
     memory, slow = filled(slots_log2, True), filled(16, False)
     drawn = draw(1)
     sentinels = Sentinels([Sentinel(f"{i}", "planter", next(drawn)) for i in range(300)])
     events = events_of(small)
     rows: dict[str, tuple[int, Callable[[], object]]] = {
-        "prompt: hashed": (SIZE, lambda: memory.hashes([text])),
-        "prompt: hashed and remembered": (SIZE, lambda: memory.sent([text], [], "writer", 0.0)),
+        "prompt: hashed": (SIZE, lambda: memory.hashes([prompt])),
+        "prompt: hashed and remembered": (SIZE, lambda: memory.sent([prompt], [], "writer", 0.0)),
         "answer: scanned whole": (SIZE, lambda: scanned(memory, text, SIZE)),
         "answer: ... and its habits learned": (SIZE, lambda: memory.learn(memory.hashes([text]), "reader", 0.0)),
         "answer: 300 sentinels": (SIZE, lambda: Reading(sentinels).feed(text)),
@@ -130,7 +130,7 @@ def speeds(slots_log2: int, rounds: int) -> None:
 
 def memory_used(slots_log2: int) -> None:
     """Slots that prompts take."""
-    memory, text = Memory(Bounds(slots_log2)), text_of(SIZE)
+    memory, text = Memory(Bounds(slots_log2)), text_of(SIZE, "prompt")
     own = memory.sent([text], [], "writer", 0.0)
     tokens, bounds = len(text) / BYTES_PER_TOKEN, memory.bounds
     each = len(own) / tokens * 1_000

@@ -262,7 +262,9 @@ def test_the_bound_never_lies_below_what_two_prompts_share(one: list[str], two: 
     first, second = (b"".join(msgspec.json.encode(m, order="sorted") for m in t["messages"]) for t in texts)
     history(prefixes, texts[0])
     bound = history(prefixes, texts[1])
-    shared = next((i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(map(len, (first, second))))
+    shared = next(
+        (i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(map(len, (first, second)))
+    )
     assert bound is None or bound >= shared
 
 
@@ -357,11 +359,13 @@ def test_no_word_of_prompt_or_answer_stands_in_a_finding(
     expected = book.opened(Admitted(call(chat(" ".join(prompts[-1])), "reader"), 100, 200, 8), 0.0)
     said = [event(" ".join(prompt) * 2, id=id_ if i else "x") for i, prompt in enumerate(prompts)]
     junked = [msgspec.json.encode([" ".join(prompts[0])])] if junk else []
-    found = streamed([*said, *junked, event(finish=finish, id=id_), last(), b'{"error":"' + id_.encode() + b'"}'], expected, book)
+    found = streamed(
+        [*said, *junked, event(finish=finish, id=id_), last(), b'{"error":"' + id_.encode() + b'"}'], expected, book
+    )
     assert found
     done = orders(found, Actions(), False, 1.0)
     told = [*done.lines, done.alert or b"", done.instead or b"", repr(found).encode()]
-    fixed = " ".join([*map(str, Kind), *(f.doubt.what for f in found), (done.instead or b"").decode(), *FIELDS]).lower()
+    fixed = " ".join([*map(str, Kind), *(f.doubt.what for f in found), (done.instead or b"").decode(), FIELDS]).lower()
     written = {word for prompt in prompts for word in prompt} | {id_, finish}
     # Left out: what sentences and fields of ours hold, and what could be part of a hash.
     for word in (word for word in written if word not in fixed and not set(word) <= set("abcdef")):
@@ -372,4 +376,4 @@ FIELDS = (
     "Finding Doubt Kind request_id tenant_tag doubt kind what sure facts owner hashes event at actions log metric alert "
     "quarantine cut rule owner_tag schema_version source pagefence edge findings folded_bytes k_grams sentinel shards "
     "told at_least at_most choices index ttft_s floor_s tokens cached choices_begun asked true false None null req-1 tag-"
-).split()
+)

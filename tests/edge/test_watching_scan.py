@@ -101,7 +101,9 @@ def test_siphash_is_the_published_one() -> None:
     """SipHash-1-3 of the bytes 0 to 7 under the key 0 to 15, as the reference implementation's vectors have it."""
     key = np.frombuffer(bytes(range(16)), np.uint64)
     word = np.frombuffer(bytes(range(8)), np.uint64)
-    assert grams_numpy.sip(key, word).tolist() == [reference_sip13(0x0706050403020100, 0x0F0E0D0C0B0A0908, bytes(range(8)))]
+    assert grams_numpy.sip(key, word).tolist() == [
+        reference_sip13(0x0706050403020100, 0x0F0E0D0C0B0A0908, bytes(range(8)))
+    ]
 
 
 def reference_sip13(k0: int, k1: int, data: bytes) -> int:
@@ -270,7 +272,7 @@ def test_a_few_common_words_are_no_finding(memory: Memory) -> None:
     asked(memory, "other", words(100, 1))
     for start in range(0, 95, 5):
         few = b" ".join(words(100, 1).split()[start : start + 5])
-        assert not answer(memory, "reader", NOTHING, words(20, start) + b" " + few + b" " + words(20, start + 1))
+        assert not answer(memory, "reader", NOTHING, words(20, 500) + b" " + few + b" " + words(20, 501))
 
 
 def test_an_alarm_takes_as_many_k_grams_as_the_manner_says() -> None:
@@ -281,7 +283,7 @@ def test_an_alarm_takes_as_many_k_grams_as_the_manner_says() -> None:
 
 
 def test_over_a_mixed_load_leaks_are_found_and_honest_answers_pass() -> None:
-    rates = simulate(seed=3, requests=120, published=True)
+    rates = simulate(seed=3, requests=90, published=True)
     assert sum(rates.found[n] for n in (20, 24, 32, 64)) >= 0.95 * sum(rates.leaks[n] for n in (20, 24, 32, 64))
     assert rates.alarms["all"] <= 0.03 * rates.honest["all"]
 

@@ -85,11 +85,23 @@ def read_chunk(data: bytes) -> Chunk | None:
     error = bool(raw.error) or raw.object == "error" or raw.type == "error"
     if raw.choices is None:
         return _response(raw, error)
-    parts = tuple(Part(c.index, tuple(_texts(c)), c.finish_reason) for c in raw.choices)
+    parts = tuple([Part(c.index, _texts(c), c.finish_reason) for c in raw.choices])
     return Chunk(raw.id, raw.model, parts, read_usage(raw.usage), error)
 
 
-def _texts(choice: _Choice) -> Iterator[tuple[str, str]]:
+def _texts(choice: _Choice) -> tuple[tuple[str, str], ...]:
+    said = choice.delta
+    if said is not None and type(said.content) is str and not _holds_more(choice, said):  # nearly every event
+        return (("content", said.content),) if said.content else ()
+    return tuple(_all_texts(choice))
+
+
+def _holds_more(choice: _Choice, said: _Delta) -> object:
+    more = said.reasoning_content or said.reasoning or said.refusal or said.tool_calls or said.function_call
+    return more or choice.text or choice.message
+
+
+def _all_texts(choice: _Choice) -> Iterator[tuple[str, str]]:
     if choice.text:
         yield "content", choice.text
     said = choice.delta or choice.message

@@ -56,6 +56,13 @@ class Order:
                 self.told.add(doubt.what)
                 yield doubt
 
+    def plain(self, chunk: Chunk) -> bool:
+        """Whether it only goes on with a text that had begun: most events do, and nothing can be wrong with them."""
+        if self.done or chunk.id != self.id or chunk.model != self.model or len(chunk.parts) != 1 or chunk.last:
+            return False
+        part = chunk.parts[0]
+        return part.finish is None and part.index in self.spoke and part.index not in self.finishes
+
     def close(self) -> None:
         """Nothing comes any more."""
         if self.id is not None:

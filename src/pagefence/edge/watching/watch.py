@@ -38,6 +38,7 @@ class Watch:
         "_order",
         "_readings",
         "_scanners",
+        "_scans",
         "_seen",
         "_sent_at",
         "_status",
@@ -50,6 +51,7 @@ class Watch:
         self._book = book
         self._expected = expected
         self._sent_at = sent_at
+        self._scans = book.memory is not None or len(book.sentinels) > 0
         self._order = Order(book.ids, expected.request_id, expected.choices)
         self._scanners: dict[tuple[int, str], Scanner] = {}
         self._readings: dict[tuple[int, str], Reading] = {}
@@ -94,22 +96,21 @@ class Watch:
             return self._found([Doubt(Kind.MALFORMED, "no JSON of an answer", sure=False)])
         if chunk.usage is not None:
             self._usage = chunk.usage
-        doubts: Iterable[Doubt] = self._order.see(chunk)
+        doubts: Iterable[Doubt] = () if self._order.plain(chunk) else self._order.see(chunk)
         if chunk.error:
             first, self._failed = not self._failed, True
             if self._stream and self._status == 200 and first:
                 facts = {"choices_begun": len(self._order.begun)}
                 doubts = chain(doubts, [Doubt(Kind.ERROR_IN_STREAM, "an error inside of a stream", facts=facts)])
-        if any(part.texts for part in chunk.parts):
+        if chunk.parts and (chunk.parts[0].texts or any(part.texts for part in chunk.parts[1:])):
             if self._first_text_at is None:
                 self._first_text_at = at
-            doubts = chain(doubts, self._scan(chunk))
+            if self._scans:
+                doubts = chain(doubts, self._scan(chunk))
         return self._found(doubts)
 
     def _scan(self, chunk: Chunk) -> Iterator[Doubt]:
         memory, sentinels = self._book.memory, self._book.sentinels
-        if memory is None and not sentinels:
-            return
         for part in chunk.parts:
             for channel, text in part.texts:
                 key, raw = (part.index, channel), text.encode("utf-8", "surrogatepass")

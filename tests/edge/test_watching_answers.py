@@ -164,7 +164,8 @@ def test_an_error_that_a_real_engine_streams_is_found(path: Path) -> None:
 
 
 def test_a_whole_answer_is_judged_the_same() -> None:
-    body = {"id": "a", "model": "m", "choices": [{"index": 0, "message": {"content": "Hi"}, "finish_reason": "length"}]}
+    choice = {"index": 0, "message": {"content": "Hi"}, "finish_reason": "length"}
+    body: dict[str, object] = {"id": "a", "model": "m", "choices": [choice]}
     assert not whole({**body, "usage": USAGE})
     assert kinds(whole({**body, "usage": {**USAGE, "prompt_tokens": 1, "total_tokens": 9}})) == [Kind.PROMPT_TOKENS]
 
@@ -202,7 +203,7 @@ def test_a_first_token_before_its_time_is_found() -> None:
 
 @pytest.mark.parametrize(("cached", "sure"), [(None, False), (0, True)])
 def test_a_cache_that_nobody_tells_of_leaves_a_doubt(cached: int | None, sure: bool) -> None:
-    details = {} if cached is None else {"prompt_tokens_details": {"cached_tokens": cached}}
+    details: dict[str, object] = {} if cached is None else {"prompt_tokens_details": {"cached_tokens": cached}}
     found = streamed([*GOOD[:3], last(**details), GOOD[4]], book=Book(floors=SLOW))
     assert [(finding.kind, finding.doubt.sure) for finding in found] == [(Kind.TOO_FAST, sure)]
 
@@ -373,7 +374,8 @@ def test_no_word_of_prompt_or_answer_stands_in_a_finding(
 
 
 FIELDS = (
-    "Finding Doubt Kind request_id tenant_tag doubt kind what sure facts owner hashes event at actions log metric alert "
-    "quarantine cut rule owner_tag schema_version source pagefence edge findings folded_bytes k_grams sentinel shards "
-    "told at_least at_most choices index ttft_s floor_s tokens cached choices_begun asked true false None null req-1 tag-"
+    "Finding Doubt Kind request_id tenant_tag doubt kind what sure facts owner hashes event at actions log metric "
+    "alert quarantine cut rule owner_tag schema_version source pagefence edge findings folded_bytes k_grams "
+    "sentinel shards told at_least at_most choices index ttft_s floor_s tokens cached choices_begun asked true false "
+    "None null req-1 tag-"
 )

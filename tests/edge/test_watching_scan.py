@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import numpy as np
 import pytest
+from bench.edge_rates import simulate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.edge_rates import simulate
 from pagefence.edge.watching import grams_numpy
 from pagefence.edge.watching.generations import Bounds, Generations
 from pagefence.edge.watching.grams import COMMON, FOLD, LENGTH, WINDOW, Roll, Secrets, Words, library, winnowed
@@ -35,11 +36,11 @@ def words(count: int, seed: int) -> bytes:
 
 def chunked(text: bytes, cuts: list[int]) -> list[bytes]:
     places = sorted({0, len(text), *(cut % (len(text) + 1) for cut in cuts)})
-    return [text[a:b] for a, b in zip(places, places[1:], strict=False)]
+    return [text[a:b] for a, b in pairwise(places)]
 
 
 def taken(text: bytes, compiled: bool) -> list[int]:
-    return winnowed(text, Roll(), SECRETS, compiled)[0].tolist()
+    return [int(value) for value in winnowed(text, Roll(), SECRETS, compiled)[0]]
 
 
 def asked(memory: Memory, tenant: str, text: bytes, said: bytes = b"") -> Words:

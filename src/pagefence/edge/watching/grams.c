@@ -215,9 +215,8 @@ long pagefence_words(const uint8_t *text, long n, struct reading *s, const struc
         const uint8_t letter = i < n ? letters[text[i]] : 0;
         if (letter) {
             hash = ((hash ? hash : seed) ^ letter) * 0x9e3779b97f4a7c15u;
-            hash ^= hash >> 29;
         } else if (hash) {
-            const uint32_t id = listed_as(words, hash);
+            const uint32_t id = listed_as(words, hash ^ hash >> 29);
             if (id && before) { pairs[2 * found] = before; pairs[2 * found + 1] = id; found++; }
             before = id;
             hash = 0;

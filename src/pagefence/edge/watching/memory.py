@@ -20,6 +20,7 @@ import numpy as np
 from pagefence.edge.watching.generations import Bounds, Generations, Hit
 from pagefence.edge.watching.grams import COMMON, Roll, Secrets, Words, winnowed
 
+EVERY = 96
 _NONE = np.empty(0, np.uint64)
 
 
@@ -35,7 +36,7 @@ class Manner:
 
     distinct: int = 3
     gap: int = 64
-    every: int = 96
+    every: int = EVERY
     learned: int = 4096
 
     def __post_init__(self) -> None:

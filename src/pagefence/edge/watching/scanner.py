@@ -19,7 +19,6 @@ class _Run:
     first: int
     last: int
     hashes: set[int] = field(default_factory=set)
-    told: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +33,19 @@ class Sighting:
 class Scanner:
     """Scans for text of others than `tag`. `own`: what the prompt's own hashes are."""
 
-    __slots__ = ("_kept", "_learned", "_memory", "_own", "_pending", "_reader", "_roll", "_runs", "found", "tag")
+    __slots__ = (
+        "_kept",
+        "_learned",
+        "_memory",
+        "_own",
+        "_pending",
+        "_reader",
+        "_roll",
+        "_runs",
+        "_told",
+        "found",
+        "tag",
+    )
 
     def __init__(self, memory: Memory, own: Words, tag: str) -> None:
         self.tag = tag
@@ -47,6 +58,7 @@ class Scanner:
         self._runs: dict[int, _Run] = {}
         self._learned: list[Words] = []
         self._kept = 0
+        self._told: set[int] = set()
 
     def feed(self, text: bytes) -> list[Sighting]:
         """The next bytes. What is pending is scanned once there is enough of it."""
@@ -73,6 +85,8 @@ class Scanner:
         if self._kept < memory.manner.learned and len(hashes):
             self._learned.append(hashes)
             self._kept += len(hashes)
+        # Of an owner that was told, nothing more is: an answer that is all leak costs no more than another one.
+        hits = [hit for hit in hits if hit[2] not in self._told] if hits else hits
         if not hits:
             return []
         seen = [self._follow(*hit) for hit in memory.foreign(hits, self._own)]
@@ -82,16 +96,17 @@ class Scanner:
         manner = self._memory.manner
         run = self._runs.pop(owner, None)
         if run is None or place - run.last > manner.gap:
-            run = _Run(place, place, told=run is not None and run.told)
+            run = _Run(place, place)
         run.last = place
         self._runs[owner] = run
         if len(self._runs) > _RUNS:
             del self._runs[next(iter(self._runs))]
-        if run.told:
+        if owner in self._told:
             return None
         run.hashes.add(value)
         if len(run.hashes) < manner.distinct:
             return None
-        self.found = run.told = True
+        self.found = True
+        self._told.add(owner)
         names = tuple(sorted(self._memory.name(value) for value in run.hashes))
         return Sighting(self._memory.prompts.tag(owner), names, run.last - run.first)

@@ -6,6 +6,7 @@ canary. Bounded state: the word that may go on, and the one before it.
 
 from __future__ import annotations
 
+import ctypes
 import re
 import secrets
 from collections.abc import Iterable, Sequence
@@ -20,6 +21,7 @@ from pagefence.probes.sentinel import Sentinel
 
 PROOF = 2
 _BLOCK = 1 << 16
+_AT_ONCE = 96  # bytes of a stream
 _MULTIPLIER, _LOW = 0x9E3779B97F4A7C15, (1 << 64) - 1
 _LETTERS = bytes(ord(chr(b).lower()) if b < 128 and chr(b).isalpha() else 0 for b in range(256))
 
@@ -61,6 +63,7 @@ class Sentinels:
                 self._places.setdefault(self._ids.setdefault(word, len(self._ids) + 1), []).append((number, place))
         self._table = self._listed()
         self._pairs = np.empty(_BLOCK + 4, np.uint32)
+        self._address, self._room = self._listing.ctypes.data, self._pairs.ctypes.data
 
     def __len__(self) -> int:
         return len(self.sentinels)
@@ -93,11 +96,11 @@ class Sentinels:
             part = text[start : start + _BLOCK]
             last = ends and start + _BLOCK >= len(text)
             count = self._code.pagefence_words(
-                part, len(part), state.words.ctypes.data, self._listing.ctypes.data, _LETTERS, self._seed, last,
-                self._pairs.ctypes.data,
+                part, len(part), state.words, self._address, _LETTERS, self._seed, last, self._room
             )  # fmt: skip
-            flat = self._pairs[: 2 * count].tolist()
-            found += zip(flat[::2], flat[1::2], strict=True)
+            if count:
+                flat = self._pairs[: 2 * count].tolist()
+                found += zip(flat[::2], flat[1::2], strict=True)
         return found
 
     def _slowly(self, text: bytes, state: Reading, ends: bool) -> list[tuple[int, int]]:
@@ -128,22 +131,26 @@ class Sentinels:
         value = 0
         for letter in word.encode():
             value = ((value or self._seed) ^ letter) * _MULTIPLIER & _LOW
-            value ^= value >> 29
-        return value
+        return value ^ value >> 29
 
 
 class Reading:
     """One text, read as it comes. `shards`: by sentinel, the places of its pairs that were seen."""
 
-    __slots__ = ("_sentinels", "before", "rest", "shards", "words")
+    __slots__ = ("_sentinels", "before", "pending", "rest", "shards", "words")
 
     def __init__(self, sentinels: Sentinels) -> None:
         self._sentinels = sentinels
-        self.words = np.zeros(2, np.uint64)
+        self.words = ctypes.create_string_buffer(16)
         self.shards: dict[int, set[tuple[int, int]]] = {}
-        self.rest, self.before = b"", 0
+        self.rest, self.before, self.pending = b"", 0, bytearray()
 
     def feed(self, text: bytes, ends: bool = False) -> None:
+        self.pending += text
+        if len(self.pending) < _AT_ONCE and not ends:
+            return
+        text = bytes(self.pending)
+        self.pending.clear()
         for before, word in self._sentinels.pairs(text, self, ends):
             for number, places in self._sentinels.shards(before, word):
                 self.shards.setdefault(number, set()).add(places)

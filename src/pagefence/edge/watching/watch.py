@@ -19,11 +19,23 @@ from pagefence.edge.watching.book import Book
 from pagefence.edge.watching.chunks import DONE, Chunk, Usage, read_chunk
 from pagefence.edge.watching.expected import Expected
 from pagefence.edge.watching.finding import Doubt, Finding, Kind
+from pagefence.edge.watching.memory import EVERY
 from pagefence.edge.watching.order import Order
-from pagefence.edge.watching.scanner import Scanner
+from pagefence.edge.watching.scanner import Scanner, Sighting
 from pagefence.edge.watching.sentinels import Reading
 
 _TEXTS = 64  # texts of one answer that are scanned apart; more than that is a finding
+
+
+class _Text:
+    """One text of an answer: what has not been scanned of it yet, and where both scans stand."""
+
+    __slots__ = ("pending", "reading", "scanner")
+
+    def __init__(self, book: Book, expected: Expected) -> None:
+        self.pending = bytearray()
+        self.scanner = None if book.memory is None else Scanner(book.memory, expected.own, expected.tenant_tag)
+        self.reading = Reading(book.sentinels) if book.sentinels else None
 
 
 class Watch:
@@ -32,17 +44,17 @@ class Watch:
     __slots__ = (
         "_book",
         "_ended",
+        "_every",
         "_expected",
         "_failed",
         "_first_text_at",
         "_order",
-        "_readings",
-        "_scanners",
         "_scans",
         "_seen",
         "_sent_at",
         "_status",
         "_stream",
+        "_texts",
         "_usage",
         "not_judged",
     )
@@ -53,8 +65,8 @@ class Watch:
         self._sent_at = sent_at
         self._scans = book.memory is not None or len(book.sentinels) > 0
         self._order = Order(book.ids, expected.request_id, expected.choices)
-        self._scanners: dict[tuple[int, str], Scanner] = {}
-        self._readings: dict[tuple[int, str], Reading] = {}
+        self._texts: dict[tuple[int, str], _Text] = {}
+        self._every = EVERY if book.memory is None else book.memory.manner.every
         self._seen: set[int] = set()  # sentinels that were told
         self._usage: Usage | None = None
         self._first_text_at: float | None = None
@@ -109,51 +121,53 @@ class Watch:
                 doubts = chain(doubts, self._scan(chunk))
         return self._found(doubts)
 
-    def _scan(self, chunk: Chunk) -> Iterator[Doubt]:
-        memory, sentinels = self._book.memory, self._book.sentinels
+    def _scan(self, chunk: Chunk) -> list[Doubt]:
+        found: list[Doubt] = []
         for part in chunk.parts:
-            for channel, text in part.texts:
-                key, raw = (part.index, channel), text.encode("utf-8", "surrogatepass")
-                if key not in self._scanners and len(self._scanners) >= _TEXTS:
-                    yield Doubt(Kind.MIXED_STREAM, "more texts than one answer has", sure=False)
-                    return
-                if memory is not None:
-                    yield from self._foreign(self._scanner(key), raw)
-                if sentinels:
-                    if key not in self._readings:
-                        self._readings[key] = Reading(sentinels)
-                    self._readings[key].feed(raw)
-                    yield from self._planted(self._readings[key])
+            for channel, said in part.texts:
+                text = self._texts.get((part.index, channel))
+                if text is None:
+                    if len(self._texts) >= _TEXTS:
+                        return [*found, Doubt(Kind.MIXED_STREAM, "more texts than one answer has", sure=False)]
+                    text = self._texts[part.index, channel] = _Text(self._book, self._expected)
+                text.pending += said.encode("utf-8", "surrogatepass")
+                if len(text.pending) >= self._every:
+                    found += self._look(text)
+        return found
 
-    def _scanner(self, key: tuple[int, str]) -> Scanner:
-        scanner = self._scanners.get(key)
-        if scanner is None:
-            assert self._book.memory is not None
-            scanner = Scanner(self._book.memory, self._expected.own, self._expected.tenant_tag)
-            self._scanners[key] = scanner
-        return scanner
+    def _look(self, text: _Text) -> Iterator[Doubt]:
+        """Scan what is pending of a text."""
+        raw = bytes(text.pending)
+        text.pending.clear()
+        if text.scanner is not None:
+            yield from self._foreign(text.scanner.feed(raw))
+        if text.reading is not None:
+            text.reading.feed(raw)
+            yield from self._planted(text.reading)
 
-    def _foreign(self, scanner: Scanner, text: bytes | None, at: float = 0.0) -> Iterator[Doubt]:
-        """Runs of one other tenant's text; None: the text has ended."""
-        for seen in scanner.end(at) if text is None else scanner.feed(text):
+    def _last_texts(self, at: float) -> Iterator[Doubt]:
+        for text in self._texts.values():
+            yield from self._look(text)
+            if text.scanner is not None:
+                yield from self._foreign(text.scanner.end(at))
+            if text.reading is not None:
+                text.reading.end()
+                yield from self._planted(text.reading)
+
+    def _foreign(self, sightings: Iterable[Sighting]) -> Iterator[Doubt]:
+        """Runs of one other tenant's text."""
+        for seen in sightings:
             facts = {"folded_bytes": seen.folded_bytes, "k_grams": len(seen.names)}
             what = "a run of text that another tenant, and nobody else, sent"
             yield Doubt(Kind.FOREIGN_TEXT, what, True, facts, seen.owner_tag, seen.names)
 
     def _planted(self, reading: Reading) -> Iterator[Doubt]:
-        for number in reading.proven():
+        for number in reading.proven() if reading.shards else ():
             if number in self._seen or number in self._expected.own_sentinels:
                 continue
             self._seen.add(number)
             facts = {"sentinel": number, "shards": len(reading.shards[number])}
             yield Doubt(Kind.SENTINEL, "words that were planted for another tenant", facts=facts)
-
-    def _last_texts(self, at: float) -> Iterator[Doubt]:
-        for scanner in self._scanners.values():
-            yield from self._foreign(scanner, None, at)
-        for reading in self._readings.values():
-            reading.end()
-            yield from self._planted(reading)
 
     def _judged(self, complete: bool) -> Iterator[Doubt]:
         usage, expected, unknown = self._usage, self._expected, []

@@ -69,7 +69,7 @@ class ChatTemplate:
             self.syntax: nodes.Template = environment.parse(source)
         except TemplateError as error:
             raise ModelError(f"the model's chat template is not valid Jinja: {error}.") from error
-        self._tokens = {"bos_token": bos, "eos_token": eos}
+        self.tokens = {"bos_token": bos, "eos_token": eos}
 
     @classmethod
     def from_gguf(cls, file: GGUFFile) -> ChatTemplate | None:
@@ -99,7 +99,7 @@ class ChatTemplate:
     def render(self, messages: Any, variables: Mapping[str, Any]) -> str:
         """The conversation as one text. Raises ValueError when the template refuses it."""
         try:
-            return self._template.render(messages=messages, **self._tokens, **variables)
+            return self._template.render(messages=messages, **self.tokens, **variables)
         except (TemplateError, TypeError, AttributeError, OverflowError) as error:
             raise ValueError(f"the model's chat template refuses these messages: {error}") from error
 

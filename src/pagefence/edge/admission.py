@@ -89,13 +89,12 @@ def decide(
     limit = _limit(demand, capacity.room, settings)
     enough = _enough(demand, capacity.room, settings)
     counts = [_bound(prompt, bounds, limit, enough) for prompt in demand.prompts]
+    hopeless = max(counts, key=lambda count: count.least, default=Counted(0, 0, 0))
+    if hopeless.least > limit:
+        return _too_long(demand, capacity.room, Counted(hopeless.least, None, hopeless.exact))
     needs = NeedsCount(call, demand, capacity.room, settings, limit, enough)
-    if any(count.least > limit for count in counts) or all(count.most is not None for count in counts):
-        decision = after_count(needs, counts)
-        uncertain = any(count.most is None or count.most > enough for count in counts)
-        hopeless = any(count.least > limit for count in counts)
-        if hopeless or not uncertain:
-            return decision
+    if all(map(_decided, demand.prompts, counts, [needs] * len(counts))):
+        return after_count(needs, counts)
     if any(prompt.loose for prompt in demand.prompts):
         return _uncountable(demand)
     return needs
@@ -141,6 +140,14 @@ def _enough(demand: Demand, room: Room, settings: AdmissionSettings) -> int:
     """The longest prompt that leaves room for all the new tokens that we would like to reserve."""
     new = settings.default_new_tokens if demand.new_tokens is None else demand.new_tokens
     return min(room.longest, room.total - (new if demand.generates else 0)) - settings.margin_tokens
+
+
+def _decided(prompt: Prompt, count: Counted, needs: NeedsCount) -> bool:
+    """Whether counting would change nothing, or cannot be."""
+    if count.most is None:
+        return False
+    certain = count.exact is not None or bool(prompt.loose)
+    return count.most <= (needs.limit if certain else needs.enough)
 
 
 def _bound(prompt: Prompt, bounds: ModelBounds, limit: int, enough: int) -> Counted:

@@ -47,7 +47,16 @@ def test_every_count_lies_between_its_bounds(name: str) -> None:
         holds(bounds, tokenizer, text)
 
     between()
-    for text in [*TEXTS, " " * 1000, "a" * 1000, "\n" * 999, "é" * 500, "e\u0301" * 500, "\U0001d160" * 200, "\x04" * 99]:
+    for text in [
+        *TEXTS,
+        " " * 1000,
+        "a" * 1000,
+        "\n" * 999,
+        "é" * 500,
+        "e\u0301" * 500,
+        "\U0001d160" * 200,
+        "\x04" * 99,
+    ]:
         holds(bounds, tokenizer, text)
 
 

@@ -103,7 +103,7 @@ def decide(
 def after_count(needs: NeedsCount, counts: Sequence[Counted]) -> Admitted | Refusal:
     """The decision, once every prompt was counted as far as it takes."""
     demand, room, settings = needs.demand, needs.room, needs.settings
-    worst = max(counts, key=lambda count: (count.least if count.most is None else count.most), default=Counted(0, 0, 0))
+    worst = max(counts, key=lambda count: count.least if count.most is None else count.most, default=Counted(0, 0, 0))
     over = [count for count in counts if count.most is None or count.most > needs.limit]
     if over:
         count = max(over, key=lambda count: count.least if count.most is None else count.most)

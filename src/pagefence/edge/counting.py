@@ -7,6 +7,7 @@ up when the client goes or when enough is known.
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -20,6 +21,8 @@ from pagefence.edge.engine_readings import ALL, EngineReading, Segments, chat_re
 from pagefence.edge.refusal import Refusal
 from pagefence.engine.model.tokenizer import Tokenizer
 from pagefence.models import ModelError
+
+_SOON = 65_536  # characters that are counted to their end, so that a refusal can say how many tokens they are
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +87,12 @@ class PromptCounter:
             least = bounds.at_least("".join(texts), limit)
             if least > limit:
                 return Counted(least, None)
+        ends_early = sum(map(len, texts)) > _SOON  # else the number is worth more than the moment
         for text in texts:
             if stopped():
                 raise Stopped
             try:
-                total += self._count_text(text, limit - total, stopped)
+                total += self._count_text(text, limit - total if ends_early else sys.maxsize, stopped)
             except OverLimit as over:
                 return Counted(total + over.tokens, None)
         return Counted(total, total, total)
@@ -140,7 +144,7 @@ class Counting:
         try:
             return await asyncio.wrap_future(work)
         except (ValueError, ModelError) as error:
-            return Refusal(400, "invalid_value", _said(error), needs.demand.param)
+            return Refusal(400, "invalid_value", str(error)[:300], needs.demand.param)
         finally:
             stop.set()
 
@@ -181,10 +185,3 @@ def _size(value: object) -> int:
     if isinstance(value, dict):
         return sum(map(_size, value.values()))
     return sum(map(_size, value)) if isinstance(value, list | tuple) else 0
-
-
-def _said(error: Exception) -> str:
-    """A template's own words; a codec's would quote the text."""
-    if isinstance(error, UnicodeError):
-        return "A text holds half a character (a lone surrogate)."
-    return str(error)[:300]

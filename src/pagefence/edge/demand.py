@@ -64,7 +64,9 @@ def demand_of(call: Call, image_tokens: int | None = None) -> Demand | Refusal:
     body = call.body
     for name in _BY_OTHERS:
         if body.get(name) is not None:
-            return Refusal(400, "prompt_not_countable", f"'{name}' stands for tokens that are not in the request.", name)
+            return Refusal(
+                400, "prompt_not_countable", f"'{name}' stands for tokens that are not in the request.", name
+            )
     if call.operation is Operation.CHAT:
         return _chat(body, "messages", body.get("messages"), image_tokens)
     if call.operation is Operation.RESPONSE:
@@ -154,7 +156,9 @@ def _response(body: Mapping[str, Any], image_tokens: int | None) -> Demand | Ref
     if plain:
         return _chat(body, "input", messages, image_tokens)
     if _holds_more_than_text(items):
-        return Refusal(400, "prompt_not_countable", "Something in the input that is no text cannot be counted.", "input")
+        return Refusal(
+            400, "prompt_not_countable", "Something in the input that is no text cannot be counted.", "input"
+        )
     size = _json_size([items, instructions, body.get("tools")])
     parts = Prompt(loose=size + _ASIDE_TOKENS * (len(items) + 2), extra=_asides(body))
     return Demand((parts,), _new_tokens(body), "input")

@@ -7,6 +7,7 @@ for that token, the other for text. Whoever does not know which engine answers h
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -116,6 +117,7 @@ def _parsed(call: Mapping[str, Any]) -> Mapping[str, Any]:
     return call
 
 
+@functools.lru_cache(maxsize=16)
 def _takes_parts(template: nodes.Template) -> bool:
     """Whether a template goes over the parts of a message itself; engines look for that too."""
     for loop in template.find_all(nodes.For):

@@ -112,7 +112,10 @@ class Tokenizer:
 
     def count(self, text: str) -> int:
         """How many tokens `encode(text)` has; other threads run meanwhile. Raises ValueError for half a character."""
-        return len(self._backend.encode_batch_fast([text], add_special_tokens=False)[0])
+        try:
+            return len(self._backend.encode_batch_fast([text], add_special_tokens=False)[0])
+        except TypeError:
+            raise ValueError("a text holds half a character (a lone surrogate)") from None
 
     def encode(self, text: str, add_special: bool = False, parse_special: bool = False) -> list[int]:
         """Token ids of `text`.

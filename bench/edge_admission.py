@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench import table
 from pagefence import models
 from pagefence.edge.admission import AdmissionSettings, Counted, decide
 from pagefence.edge.call import Call, Operation, Tenant
@@ -28,8 +29,6 @@ from pagefence.edge.capacity import Capacity, Room
 from pagefence.edge.counting import PromptCounter
 from pagefence.edge.demand import Prompt
 from pagefence.engine.model.tokenizer import Tokenizer
-
-from bench import table
 
 _SETTINGS = AdmissionSettings()
 _HUGE = 10**9

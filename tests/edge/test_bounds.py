@@ -22,7 +22,7 @@ from pagefence.engine.model.tokenizer import Tokenizer
 from tests.edge.models import CHATML, NAMES, texts, tokenizer_of
 from tests.engine.model.test_tokenizer import TEXTS
 
-quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+quick = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def bounds_of(name: str) -> TextBounds:
@@ -145,9 +145,10 @@ BOUNDED = {
     "branches": _LOOP.replace(
         "BODY",
         "{% if m.role == 'user' %}{{ 'U:' ~ m['content'] }}{% elif '</think>' in m.content %}{{ m.content.strip() }}"
-        "{% else %}{{ raise_exception('no') if false else 'a long answer: ' }}{{ m.content }}{{ m.content }}{% endif %}",
+        "{% else %}{{ raise_exception('no') if false else 'long: ' }}{{ m.content }}{{ m.content }}{% endif %}",
     ),
-    "first": "{% if messages[0].role == 'system' %}{{ messages[0].content }}{% set messages = messages[1:] %}{% endif %}"
+    "first": "{% if messages[0].role == 'system' %}{{ messages[0].content }}"
+    "{% set messages = messages[1:] %}{% endif %}"
     + _LOOP.replace("BODY", "{% set text = m.content %}<|im_start|>{{ text }}{% if loop.last %}!{% endif %}"),
     "tools": "{% if tools %}{{ tools | tojson }}{% endif %}" + _LOOP.replace("BODY", "{{ m.content }}"),
     "backwards": "{% for m in messages[::-1] %}{{ m.content }}<|im_end|>{% endfor %}",

@@ -128,9 +128,9 @@ def test_a_long_text_is_cut_into_words_and_no_word_counted_twice() -> None:
         given_texts.append(text)
         return tokenizer.count(text)
 
-    text = "".join(f"word{i % 50} and,\nmore-{i % 7}  of it. " for i in range(20_000))
+    text = "".join(f"word{i % 50} and,\nmore-{i % 7}  of it. " for i in range(6_000))
     assert count_by_parts(count, text, HUGE, lambda _: 0, lambda: False) == tokenizer.count(text)
-    assert sum(map(len, given_texts)) < len(text) / 100
+    assert sum(map(len, given_texts)) < len(text) / 30
     assert max(map(len, given_texts)) < 2 * BATCH
 
 
@@ -233,9 +233,9 @@ def test_tools_and_calls_are_counted_as_the_template_writes_them() -> None:
     body = {"messages": [{"role": "assistant", "content": None, "tool_calls": calls}], "tools": [{"type": "function"}]}
     demand = demand_of(call_of(body))
     assert not isinstance(demand, Refusal)
-    for reading, given in ((PAGEFENCE, arguments), (VLLM, json.loads(arguments))):
+    for reading, passed in ((PAGEFENCE, arguments), (VLLM, json.loads(arguments))):
         counter = PromptCounter(tokenizer, bounds_of("embedded"), [reading])
-        written = '{"type": "function"}assistant' + json.dumps(given, ensure_ascii=False)
+        written = '{"type": "function"}assistant' + json.dumps(passed, ensure_ascii=False)
         assert counter.count(demand.prompts[0], HUGE, 0, lambda: False).exact == tokenizer.count(written)
 
 

@@ -55,8 +55,11 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class NeedsCount:
-    """Neither bound decides. `limit`: more prompt tokens than that are refused; `enough`: no more than that fit in any
-    case, so that counting may stop there too."""
+    """Neither bound decides.
+
+    limit    a prompt of more tokens is refused
+    enough   a prompt of no more fits in any case, so counting may stop there too
+    """
 
     call: Call
     demand: Demand
@@ -88,7 +91,7 @@ def decide(
         return Refusal(503, "capacity_unknown", why, retry_after_s=RETRY_AFTER_S)
     limit = _limit(demand, capacity.room, settings)
     enough = _enough(demand, capacity.room, settings)
-    counts = [_bound(prompt, bounds, limit, enough) for prompt in demand.prompts]
+    counts = [_bound(prompt, bounds, limit) for prompt in demand.prompts]
     hopeless = max(counts, key=lambda count: count.least, default=Counted(0, 0, 0))
     if hopeless.least > limit:
         return _too_long(demand, capacity.room, Counted(hopeless.least, None, hopeless.exact))
@@ -150,7 +153,7 @@ def _decided(prompt: Prompt, count: Counted, needs: NeedsCount) -> bool:
     return count.most <= (needs.limit if certain else needs.enough)
 
 
-def _bound(prompt: Prompt, bounds: ModelBounds, limit: int, enough: int) -> Counted:
+def _bound(prompt: Prompt, bounds: ModelBounds, limit: int) -> Counted:
     if not prompt.texts and prompt.chat is None and not prompt.loose:
         return Counted(prompt.ids, prompt.ids + prompt.extra, None if prompt.extra else prompt.ids)
     if bounds.text is None:
@@ -159,25 +162,30 @@ def _bound(prompt: Prompt, bounds: ModelBounds, limit: int, enough: int) -> Coun
     if prompt.loose:
         return Counted(0, fixed + prompt.loose)
     if prompt.chat is not None:
-        return _bound_chat(prompt.chat, bounds, fixed, limit, enough)
-    most = fixed + sum(map(bounds.text.at_most, prompt.texts))
-    if most <= enough:
-        return Counted(prompt.ids, most)
-    return Counted(prompt.ids + sum(bounds.text.at_least(text, limit) for text in prompt.texts), most)
+        return _bound_chat(prompt.chat, bounds, fixed, limit)
+    if (least := _at_least(bounds.text, prompt.texts, limit)) > limit:
+        return Counted(least, None)
+    return Counted(least, fixed + sum(map(bounds.text.at_most, prompt.texts)))
 
 
-def _bound_chat(chat: Chat, bounds: ModelBounds, fixed: int, limit: int, enough: int) -> Counted:
+def _bound_chat(chat: Chat, bounds: ModelBounds, fixed: int, limit: int) -> Counted:
     text, template = bounds.text, bounds.template
     if text is None or template is None or not chat.plain:
         return Counted(0, None)  # rendered first, then measured
     texts = [string for message in chat.messages for string in _strings(message)]
+    least = _at_least(text, texts, limit) if "content" in template.writes else 0
+    if least > limit:
+        return Counted(least, None)
     parts = sum(len(m["content"]) for m in chat.messages if isinstance(m.get("content"), list))
     size = sum(map(text.at_most, texts)) + parts
-    most = fixed + template.at_most(len(chat.messages), size)
-    if most <= enough or "content" not in template.writes:
-        return Counted(0, most)
-    # Of many short texts none is at least anything: they are weighed together.
-    return Counted(text.at_least("".join(texts), limit), most)
+    return Counted(least, fixed + template.at_most(len(chat.messages), size))
+
+
+def _at_least(text: TextBounds, parts: Sequence[str], limit: int) -> int:
+    """Tokens of all parts together. Joined: of many short texts none is at least anything by itself."""
+    if sum(map(len, parts)) <= limit:
+        return 0  # hardly more than that, and the upper bound has yet to be asked
+    return text.at_least("".join(parts), limit)
 
 
 def _strings(message: Mapping[str, Any]) -> list[str]:

@@ -17,6 +17,7 @@ from pagefence.engine.model.tokenizer import Tokenizer
 # Unicode's own worst cases in UTF-8: composing makes U+1D160 three times as long, and three Hangul letters a third.
 _COMPOSING_GROWS, _COMPOSING_SHRINKS = 3, 4
 _BYTES_PER_CHARACTER = 4
+_LOOK = 32  # characters for each token of a limit: the letters of so many words are more than enough, in most texts
 _CUTS = {"Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"}
 # Of each of these, a token holds less than it can hold of all bytes: English text is mostly letters, and has shorter
 # tokens than a run of blanks.
@@ -55,7 +56,19 @@ class TextBounds:
         return plain + (size - plain) * _COMPOSING_GROWS
 
     def at_least(self, text: str, enough: int | None = None) -> int:
-        """No fewer tokens than this. Looks no closer once that is more than `enough`."""
+        """No fewer tokens than this. Looks no closer once that is more than `enough`.
+
+        What a part of a text needs, the whole needs: so of a long text more and more is looked at.
+        """
+        if enough is not None:
+            size = (enough + 1) * _LOOK
+            while size < len(text):
+                if (least := self._at_least(text[:size], enough)) > enough:
+                    return least
+                size *= 4
+        return self._at_least(text, enough)
+
+    def _at_least(self, text: str, enough: int | None) -> int:
         if self.swallows:
             text = "".join(text.split())
         if self.composes and not text.isascii():

@@ -72,7 +72,7 @@ def text_readings(tokenizer: Tokenizer, text: str, readings: Sequence[EngineRead
     if not _may_name_control(tokenizer, text):
         return [[text]]
     parsed: Segments = tokenizer.segments(text)
-    found = [[text]] if any(not reading.control for reading in readings) else []
+    found: list[Segments] = [[text]] if any(not reading.control for reading in readings) else []
     return [*found, *([parsed] if any(r.control for r in readings) and parsed not in found else [])]
 
 

@@ -81,7 +81,11 @@ def template_bounds(
 
 
 class _Reader:
-    """Adds up what is written. `names`: variables by what writing them costs; `inside`: what the loops cost a message."""
+    """Adds up what is written.
+
+    names    variables by what writing them costs
+    inside   what the loops cost for each message
+    """
 
     def __init__(self, count: Callable[[str], int], names: Mapping[str, _Cost | None], loop: str | None = None) -> None:
         self.count = count

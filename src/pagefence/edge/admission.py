@@ -46,7 +46,7 @@ class ModelBounds:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """One prompt's tokens: between `least` and `most` (None: over the limit, nobody looked further); `exact` if known."""
+    """One prompt's tokens: from `least` to `most` (None: over the limit, nobody looked further), or `exact`."""
 
     least: int
     most: int | None

@@ -1,0 +1,42 @@
+"""Steps that check nothing: for the bench, which measures what the proxy alone costs, and for its tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from pagefence.edge.call import Admitted, Call, Operation, Tenant
+from pagefence.edge.refusal import Refusal
+from pagefence.edge.steps import Headers, Outgoing, Steps
+
+_ANYBODY = Tenant("anybody", "", "-")
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def passing() -> Steps:
+    """Every request passes as it is."""
+    return Steps(lambda headers: _ANYBODY, _read, _clean, _admit, _outgoing, lambda admitted: None)
+
+
+def _read(raw: bytes, headers: Headers) -> dict[str, Any] | Refusal:
+    try:
+        return _decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return Refusal(400, "invalid_json", "the body is no JSON object")
+
+
+def _clean(operation: Operation, tenant: Tenant, request_id: str, body: dict[str, Any], headers: Headers) -> Call:
+    model = body.get("model")
+    return Call(
+        operation, tenant, request_id, body, model if isinstance(model, str) else None, body.get("stream") is True
+    )
+
+
+async def _admit(call: Call) -> Admitted:
+    return Admitted(call, None, 0, 0)
+
+
+def _outgoing(admitted: Admitted) -> Outgoing:
+    return Outgoing(_encode(admitted.call.body), {})

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Mapping
 
 from pagefence.edge.call import Admitted, Operation
-from pagefence.edge.front.connection import Connection, retry_after
+from pagefence.edge.front.connection import Connection
 from pagefence.edge.front.front import mint
+from pagefence.edge.front.replies import retry_after
 from pagefence.edge.mark import Mark, Recorder
 from pagefence.edge.refusal import Refusal, body_of
 from pagefence.edge.settings import Settings

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from time import perf_counter
 
+import msgspec
+
+from pagefence.edge.logs import Log
 from pagefence.edge.metrics import Row
-
-
-class Say(Protocol):
-    """One log line."""
-
-    def __call__(self, event: str, /, **fields: object) -> None: ...
 
 
 @dataclass(slots=True)
 class Mark:
-    """Moments are of `time.perf_counter`. `status`: what the client got; 0: nothing. `code`: of a refusal."""
+    """Moments are of `perf_counter`. `status`: what the client got; 0: nothing. `code`: of a refusal."""
 
     request_id: str
-    began: float = field(default_factory=time.perf_counter)
+    began: float = field(default_factory=perf_counter)
     operation: str = "other"
     tenant: str | None = None
     model: str | None = None
@@ -38,55 +34,91 @@ class Mark:
 
     def read(self) -> None:
         """The body is there."""
-        self.read_at = time.perf_counter()
+        self.read_at = perf_counter()
 
     def asked(self) -> None:
         """It goes upstream."""
-        self.asked_at = time.perf_counter()
+        self.asked_at = perf_counter()
 
     def first_byte(self) -> None:
         """The first byte of an answer's body has come."""
-        self.first_byte_at = time.perf_counter()
+        self.first_byte_at = perf_counter()
 
     def since_asked(self) -> float:
         """Seconds since it went upstream."""
-        return time.perf_counter() - self.asked_at
+        return perf_counter() - self.asked_at
+
+
+class _Line(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is said of a request; what it has not is left out."""
+
+    request_id: str
+    operation: str
+    status: int
+    duration_s: float
+    tenant: str | None = None
+    code: str | None = None
+    cut: str | None = None
+    stream: bool = False
+    upstream: str | None = None
+    bytes_out: int = 0
+    first_byte_s: float | None = None
+    decision_s: float | None = None
 
 
 class Recorder:
     """Begins marks and ends them. `each`: say every request, not only what went wrong."""
 
-    def __init__(self, row: Row, say: Say, each: bool, also: Callable[[Mark, float], None] | None = None) -> None:
-        self._row, self._say, self._each, self._also = row, say, each, also
-        self.in_flight = 0
+    def __init__(self, row: Row, log: Log, each: bool, also: Callable[[Mark, float], None] | None = None) -> None:
+        self._row, self._log, self._each, self._also = row, log, each, also
+        self._in_flight = row.gauge("pagefence_edge_requests_in_flight")
+        self._counted = row.counters("pagefence_edge_requests_total")
+        self._took = row.histograms("pagefence_edge_request_duration_seconds")
+        self._waited = row.histograms("pagefence_edge_time_to_first_byte_seconds")
+        self._decided = row.histograms("pagefence_edge_decision_seconds")
 
     def begin(self, request_id: str) -> Mark:
         """A request has a whole head."""
-        self.in_flight += 1
-        self._row.add("pagefence_edge_requests_in_flight")
+        self._in_flight(1.0)
         return Mark(request_id)
 
     def end(self, mark: Mark) -> None:
         """It has ended, in whatever way."""
-        row, took = self._row, time.perf_counter() - mark.began
-        self.in_flight -= 1
-        row.add("pagefence_edge_requests_in_flight", by=-1.0)
-        if mark.operation == "other":
+        self._in_flight(-1.0)
+        operation = mark.operation
+        if operation == "other":
             return
-        row.add("pagefence_edge_requests_total", mark.operation, mark.model or "other", str(mark.status))
-        row.observe("pagefence_edge_request_duration_seconds", mark.operation, seconds=took)
-        if mark.first_byte_at:
-            waited = mark.first_byte_at - mark.began
-            row.observe("pagefence_edge_time_to_first_byte_seconds", mark.operation, seconds=waited)
-        if mark.asked_at and mark.read_at:
-            decided = mark.asked_at - mark.read_at
-            row.observe("pagefence_edge_decision_seconds", mark.operation, seconds=decided)
+        took = perf_counter() - mark.began
+        waited = mark.first_byte_at - mark.began if mark.first_byte_at else None
+        decided = mark.asked_at - mark.read_at if mark.asked_at and mark.read_at else None
+        self._counted(operation, mark.model or "other", str(mark.status))
+        self._took(took, operation)
+        if waited is not None:
+            self._waited(waited, operation)
+        if decided is not None:
+            self._decided(decided, operation)
         if mark.code is not None:
-            row.add("pagefence_edge_refusals_total", mark.code)
+            self._row.add("pagefence_edge_refusals_total", mark.code)
         if mark.cut is not None:
-            row.add("pagefence_edge_answers_cut_total", mark.cut)
+            self._row.add("pagefence_edge_answers_cut_total", mark.cut)
         if self._each or mark.code is not None:
-            self._say("request", **self._fields(mark, took))
+            self._log.line(
+                "request",
+                _Line(
+                    mark.request_id,
+                    operation,
+                    mark.status,
+                    round(took, 6),
+                    mark.tenant,
+                    mark.code,
+                    mark.cut,
+                    mark.stream,
+                    mark.upstream,
+                    mark.bytes_out,
+                    None if waited is None else round(waited, 6),
+                    None if decided is None else round(decided, 6),
+                ),
+            )
         if self._also is not None:
             self._also(mark, took)
 
@@ -96,21 +128,4 @@ class Recorder:
         while trace is not None and trace.tb_next is not None:
             trace = trace.tb_next
         place = "?" if trace is None else f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
-        self._say("internal_error", request_id=mark.request_id, kind=type(error).__name__, place=place)
-
-    @staticmethod
-    def _fields(mark: Mark, took: float) -> dict[str, object]:
-        return {
-            "request_id": mark.request_id,
-            "operation": mark.operation,
-            "tenant": mark.tenant,
-            "status": mark.status,
-            "code": mark.code,
-            "cut": mark.cut,
-            "stream": mark.stream,
-            "upstream": mark.upstream,
-            "bytes_out": mark.bytes_out,
-            "duration_s": round(took, 6),
-            "first_byte_s": round(mark.first_byte_at - mark.began, 6) if mark.first_byte_at else None,
-            "decision_s": round(mark.asked_at - mark.read_at, 6) if mark.asked_at and mark.read_at else None,
-        }
+        self._log("internal_error", request_id=mark.request_id, kind=type(error).__name__, place=place)

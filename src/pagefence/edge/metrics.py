@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import mmap
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Literal
@@ -160,11 +160,38 @@ class Row:
         """A gauge."""
         self._cells[self._place(name, values)] = to
 
-    def observe(self, name: str, *values: str, seconds: float) -> None:
-        """A histogram."""
-        bounds, at = self._known[name].bounds, self._place(name, values)
-        self._cells[at + bisect_left(bounds, seconds)] += 1
-        self._cells[at + len(bounds) + 1] += seconds
+    def gauge(self, name: str) -> Callable[[float], None]:
+        """What moves a gauge without labels; found once, for the path of every request."""
+        cells, at = self._cells, self._place(name, ())
+
+        def move(by: float) -> None:
+            cells[at] += by
+
+        return move
+
+    def counters(self, name: str) -> Callable[..., None]:
+        """What counts one, by the labels' values."""
+        cells, at = self._cells, self._at
+
+        def count(*values: str) -> None:
+            place = at.get((name, *values))
+            cells[self._place(name, values) if place is None else place] += 1.0
+
+        return count
+
+    def histograms(self, name: str) -> Callable[..., None]:
+        """What observes seconds, by the labels' values."""
+        cells, at, bounds = self._cells, self._at, self._known[name].bounds
+        last = len(bounds) + 1
+
+        def observe(seconds: float, *values: str) -> None:
+            place = at.get((name, *values))
+            if place is None:
+                place = self._place(name, values)
+            cells[place + bisect_left(bounds, seconds)] += 1.0
+            cells[place + last] += seconds
+
+        return observe
 
     def clear_gauges(self) -> None:
         """What the worker before had open is open no longer."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping
-from http import HTTPStatus
 from typing import TYPE_CHECKING, cast
 
+from pagefence.edge.front.replies import head_of, retry_after, too_large
 from pagefence.edge.refusal import Refusal, body_of
 from pagefence.edge.wire import bodies
 from pagefence.edge.wire.heads import CHUNKED, Malformed, RequestHead, request_head
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 _AHEAD = 64 * 1024  # what may come before its turn; who sends more is no client of this API
 _LINGER_S = 2.0  # so long we still read, unheard, so that a refusal is not lost in a reset
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-REASONS = {status.value: status.phrase.encode() for status in HTTPStatus}
 _NEVER = float("inf")
 
 
@@ -127,15 +126,14 @@ class Connection(asyncio.Protocol):
             self._end_body(Refusal(400, "malformed_request", f"the body is not framed as HTTP/1.1 has it: {error}"))
             return
         came = sum(map(len, parts))
-        self._size += came
-        self._parts += parts
-        if self._size > self._front.limits.body_bytes:
-            self._end_body(_too_large(self._front.limits.body_bytes))
+        if self._size + came > self._front.limits.body_bytes:
+            self._end_body(too_large(self._front.limits.body_bytes))
             return
         if not self._front.hold(came):
-            self._size -= came
-            self._end_body(Refusal(503, "overloaded", "too much is being read at once; try again", retry_after_s=1))
+            self._end_body(Refusal(503, "overloaded", "too much is being read at once; try again.", retry_after_s=1))
             return
+        self._size += came
+        self._parts += parts
         if body.done:
             self._ahead += body.rest
             self._end_body(None)
@@ -154,7 +152,7 @@ class Connection(asyncio.Protocol):
         assert head is not None
         assert body is not None
         if head.length != CHUNKED and head.length > self._front.limits.body_bytes:
-            return _too_large(self._front.limits.body_bytes)
+            return too_large(self._front.limits.body_bytes)
         if not body.done and self._body_refusal is None:
             if head.headers.get(b"expect", b"").lower() == b"100-continue":
                 self._transport.write(_CONTINUE)
@@ -265,12 +263,9 @@ class Connection(asyncio.Protocol):
     # --- how a reply looks
 
     def _start(self, status: int, headers: Mapping[str, str], framing: str) -> bytes:
-        lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-        close = "connection: close\r\n" if self._closing else ""
-        said = REASONS.get(status, b"Unknown")
-        return b"HTTP/1.1 %d %b\r\n%b%b\r\n" % (
-            status, said, self._front.date, f"{lines}{framing}{close}".encode("latin-1"),
-        )  # fmt: skip
+        return head_of(
+            status, headers, self._front.date, f"{framing}connection: close\r\n" if self._closing else framing
+        )
 
     def _refuse(self, refusal: Refusal) -> None:
         """Before there is a request that could be handled: say no, and goodbye."""
@@ -292,12 +287,3 @@ class Connection(asyncio.Protocol):
         self._front.release(self._size)
         self._size = 0
         self._parts = []
-
-
-def retry_after(refusal: Refusal) -> dict[str, str]:
-    """The header, where asking again may help."""
-    return {} if refusal.retry_after_s is None else {"retry-after": str(refusal.retry_after_s)}
-
-
-def _too_large(most: int) -> Refusal:
-    return Refusal(413, "body_too_large", f"the body has more than {most:,} bytes (limits.body_bytes)")

@@ -193,6 +193,6 @@ class Answer:
 
     def close(self) -> None:
         """Give the connection back, or cut it."""
-        if self._link.reusable:
+        if self._link.whole:
             self.upstream.health.succeeded()
         self.upstream.pool.give(self._link)

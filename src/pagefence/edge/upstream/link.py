@@ -47,12 +47,12 @@ class Link(asyncio.Protocol):
         self.open = False
         if isinstance(self._body, bodies.UntilClose) and error is None:
             self._body.done = True
-        elif self.asked and not self._whole:
+        elif self.asked and not self.whole:
             self._failure = self._failure or Died(self.heard)
         self._wake()
 
     def data_received(self, data: bytes) -> None:
-        if not self.asked or self._whole:
+        if not self.asked or self.whole:
             # Bytes that belong to no request: the next one on this connection would take them for its answer.
             self.close()
             return
@@ -108,7 +108,8 @@ class Link(asyncio.Protocol):
             self.close()  # more than was asked for: never used again
 
     @property
-    def _whole(self) -> bool:
+    def whole(self) -> bool:
+        """Whether the answer has come to its end."""
         return self._body is not None and self._body.done
 
     @property
@@ -116,7 +117,7 @@ class Link(asyncio.Protocol):
         """Whether another request may follow: all was read, all was sent, both sides keep it open."""
         return (
             self.open
-            and self._whole
+            and self.whole
             and not self._parts
             and self.head is not None
             and self.head.keep_alive
@@ -145,7 +146,7 @@ class Link(asyncio.Protocol):
     async def part(self, idle_s: float, end: float) -> bytes | None:
         """What has come since the last time, joined; None at the end of the answer. Raises Failure."""
         while not self._parts:
-            if self._whole:
+            if self.whole:
                 return None
             if self._failure is not None:
                 raise self._failure

@@ -90,9 +90,10 @@ class Toy:
                 # A request is read only when the one before has its answer, so what is read now is the end.
                 ending = asyncio.ensure_future(reader.read(1))
                 await asyncio.wait({behaving, ending}, return_when=asyncio.FIRST_COMPLETED)
-                if not behaving.done():
+                if not behaving.done() or isinstance(behaving.exception(), ConnectionError):
                     asked.gone.set()
                     behaving.cancel()
+                    await asyncio.gather(ending, return_exceptions=True)
                     return
                 behaving.result()
                 if writer.is_closing():

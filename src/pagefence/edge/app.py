@@ -222,8 +222,6 @@ def _wrong_method(operation: Operation, head: RequestHead) -> Refusal | None:
         return Refusal(405, "method_not_allowed", f"{head.path} is asked with {right}.")
     if head.headers.get(b"expect", b"100-continue").lower() != b"100-continue":
         return Refusal(417, "unsupported_expectation", "only 100-continue can be expected.", "expect")
-    if right == "GET" and head.length != 0:
-        return Refusal(400, "malformed_request", "a GET has no body.")
     return None
 
 

@@ -163,7 +163,7 @@ class Balancer:
                     while await answer.part() is not None:
                         pass
                 finally:
-                    answer.close()
+                    answer.close(counts=False)
         except Unreachable as error:
             good = error.busy and was
         except (Failure, TimeoutError):
@@ -191,8 +191,8 @@ class Answer:
             self._balancer.failed(self.upstream, error)
             raise
 
-    def close(self) -> None:
-        """Give the connection back, or cut it."""
-        if self._link.whole:
+    def close(self, counts: bool = True) -> None:
+        """Give the connection back, or cut it. `counts`: a whole answer says that the upstream is well."""
+        if counts and self._link.whole:
             self.upstream.health.succeeded()
         self.upstream.pool.give(self._link)

@@ -77,6 +77,8 @@ def request_head(raw: bytes) -> RequestHead:
     if not target.startswith(b"/") or b"#" in target:
         raise Malformed("the request target is no path")
     length = _length(headers, modern)
+    if method != b"POST" and length not in (0, UNTIL_CLOSE):
+        raise Malformed("a body in a request that is no POST")
     return RequestHead(
         method.decode("ascii"),
         target.partition(b"?")[0].decode("ascii"),

@@ -139,7 +139,11 @@ async def echoes(asked: Asked) -> None:
 
 
 def whole(content: bytes, kind: str = "application/json") -> bytes:
-    return b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\nContent-Length: %d\r\n\r\n%b" % (kind.encode(), len(content), content)
+    return b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\nContent-Length: %d\r\n\r\n%b" % (
+        kind.encode(),
+        len(content),
+        content,
+    )
 
 
 STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -264,9 +268,7 @@ async def scene(*behaves: Behave, steps: Steps | None = None, **changed: Any) ->
     edge = Edge(
         settings, steps or passing(), balancer, Recorder(row, log, True), Side(settings.cors, unready, meters.text)
     )
-    front = Front(
-        edge.handle, settings.front, lambda refusal: row.add("pagefence_edge_refusals_total", refusal.code)
-    )
+    front = Front(edge.handle, settings.front, lambda refusal: row.add("pagefence_edge_refusals_total", refusal.code))
     server = await asyncio.get_running_loop().create_server(front, "127.0.0.1", 0)
     try:
         yield Scene(server.sockets[0].getsockname()[1], edge, front, toys, meters)
@@ -282,6 +284,7 @@ async def scene(*behaves: Behave, steps: Steps | None = None, **changed: Any) ->
 
 def played(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
     """A test that is a coroutine, on uvloop where it is installed: what serves is what is tested."""
+
     @functools.wraps(test)
     def run(*args: object, **named: object) -> None:
         async def timed() -> None:

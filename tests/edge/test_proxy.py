@@ -34,7 +34,9 @@ async def test_models_are_listed() -> None:
 @played
 async def test_no_header_of_a_client_goes_upstream_and_none_but_known_ones_come_back() -> None:
     async def behave(asked: Asked) -> None:
-        await asked.say(b"HTTP/1.1 200 OK\r\ncontent-type: a/b\r\nset-cookie: c\r\nserver: s\r\ncontent-length: 0\r\n\r\n")
+        await asked.say(
+            b"HTTP/1.1 200 OK\r\ncontent-type: a/b\r\nset-cookie: c\r\nserver: s\r\ncontent-length: 0\r\n\r\n"
+        )
 
     async with scene(behave, authorization="Bearer ours") as on:
         reply = await on.ask(
@@ -53,7 +55,9 @@ async def test_no_header_of_a_client_goes_upstream_and_none_but_known_ones_come_
 async def test_every_answer_has_a_request_id_of_its_own() -> None:
     async with scene(answers(b"{}")) as on:
         paths = [CHAT, CHAT, "/nowhere", "/livez"]
-        replies = [await on.ask(b"" if path != CHAT else b"{}", path, "POST" if path == CHAT else "GET") for path in paths]
+        replies = [
+            await on.ask(b"" if path != CHAT else b"{}", path, "POST" if path == CHAT else "GET") for path in paths
+        ]
         client = await on.client()
         client.send(b"nonsense\r\n\r\n")
         replies.append(await client.reply())

@@ -7,7 +7,7 @@ import pytest
 from tests.edge.proxy_scene import echoes, hangs, played, request, scene
 
 POST = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
-INNER = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n{\"in\":1}"
+INNER = b'POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n{"in":1}'
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ async def test_what_hides_a_second_request_is_refused_whole(raw: bytes) -> None:
 async def test_a_chunked_body_goes_upstream_with_one_length_of_ours() -> None:
     async with scene(echoes) as on:
         client = await on.client()
-        client.send(POST + b"Transfer-Encoding: chunked\r\n\r\n3\r\n{\"a\r\nA\r\n\": 1, \"b\":\r\n3\r\n 2}\r\n0\r\n\r\n")
+        client.send(POST + b'Transfer-Encoding: chunked\r\n\r\n3\r\n{"a\r\nA\r\n": 1, "b":\r\n3\r\n 2}\r\n0\r\n\r\n')
         assert (await client.reply()).body == b'{"a":1,"b":2}'
         sent = on.toys[0].asked[0].headers
         assert sent["content-length"] == "13"
@@ -71,5 +71,3 @@ async def test_a_client_that_talks_on_while_it_waits_is_cut_off() -> None:
         client.ask()
         client.send(b"x" * 200_000)
         assert await client.closed() == b""
-
-

@@ -162,22 +162,22 @@ class Censor:
         self.buffered, self.at_end = buffered, at_end
         self.seen: list[str] = []
 
-    def begins(self, status: int, after_s: float) -> None:
+    def begins(self, status: int, stream: bool, at: float) -> None:
         self.seen.append(f"begins {status}")
 
-    def part(self, data: bytes, after_s: float) -> Refusal | None:
+    def part(self, data: bytes, at: float) -> bytes | Refusal:
         self.seen.append("part")
-        return Refusal(502, "quarantined", "x") if b'"n":3' in data and not self.at_end else None
+        return Refusal(502, "quarantined", "x") if b'"n":3' in data and not self.at_end else data
 
-    def ends(self, whole: bool) -> Refusal | None:
+    def ends(self, whole: bool, at: float) -> bytes | Refusal:
         self.seen.append(f"ends {whole}")
-        return Refusal(502, "quarantined", "x") if self.at_end else None
+        return Refusal(502, "quarantined", "x") if self.at_end else b""
 
 
 def watched_by(watch: Censor) -> Steps:
     plain = passing()
 
-    def which(admitted: Admitted) -> Watch:
+    def which(admitted: Admitted, at: float) -> Watch:
         return watch
 
     return Steps(plain.tenant, plain.read, plain.clean, plain.admit, plain.outgoing, which)

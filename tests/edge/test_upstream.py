@@ -73,7 +73,7 @@ async def test_interim_answers_are_skipped() -> None:
 @played
 async def test_an_answer_in_drips_is_whole() -> None:
     async def behave(asked: Asked) -> None:
-        for byte in OK + b"Transfer-Encoding: chunked\r\n\r\n7\r\n{\"a\":1}\r\n0\r\n\r\n":
+        for byte in OK + b'Transfer-Encoding: chunked\r\n\r\n7\r\n{"a":1}\r\n0\r\n\r\n':
             await asked.say(bytes([byte]))
 
     async with scene(behave) as on:

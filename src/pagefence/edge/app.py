@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from time import perf_counter
 
-from pagefence.edge.call import Admitted, Operation
+from pagefence.edge.call import Admitted, Call, Operation, Tenant
 from pagefence.edge.front.connection import Connection
 from pagefence.edge.front.front import mint
 from pagefence.edge.front.replies import retry_after
@@ -23,7 +23,6 @@ _PATHS = {f"/v1/{operation.value}": operation for operation in Operation}
 _JSON = {"content-type": "application/json"}
 # Of what upstream says only this goes on: another header may name a host, a worker, a cookie.
 _PASSED_ON = (b"content-type", b"retry-after", b"openai-processing-ms")
-_ASKING = "accept-encoding: identity\r\nx-request-id: "
 
 
 class Edge:
@@ -33,7 +32,8 @@ class Edge:
         self.settings, self.steps, self.balancer = settings, steps, balancer
         self._recorder, self._side = recorder, side
         self._turns = Turns(settings.requests, settings.tenant_requests)
-        self._keys = f"authorization: {settings.authorization}\r\n" if settings.authorization else ""
+        key = settings.authorization
+        self._key = b"" if key is None else f"authorization: {key}\r\n".encode("ascii")
 
     async def handle(self, head: RequestHead, client: Connection) -> None:
         """Answer it, whatever happens; and note how it ended, once (I5)."""
@@ -71,60 +71,53 @@ class Edge:
         if refused is not None:
             return refused
         try:
-            if operation is Operation.MODELS:
-                return await self._pass_on("GET", operation, b"", {}, None, head, client, mark)
-            raw = await client.body()
-            if isinstance(raw, Refusal):
-                return raw
-            mark.read()
-            body = steps.read(raw, head.fields)
-            if isinstance(body, Refusal):
-                return body
-            call = steps.clean(operation, tenant, mark.request_id, body, head.fields)
+            call = await self._asked(operation, tenant, head, client, mark)
             if isinstance(call, Refusal):
                 return call
-            mark.model, mark.stream = call.model, call.stream
-            admitted = await steps.admit(call)
+            admitted = None if operation is Operation.MODELS else await steps.admit(call)
             if isinstance(admitted, Refusal):
                 return admitted
-            return await self._send(admitted, operation, head, client, mark)
+            return await self._pass_on(call, admitted, head, client, mark)
         finally:
             self._turns.give(tenant)
 
-    async def _send(
-        self, admitted: Admitted, operation: Operation, head: RequestHead, client: Connection, mark: Mark
-    ) -> Refusal | None:
-        outgoing = self.steps.outgoing(admitted)
-        watch = self.steps.watch(admitted)
-        return await self._pass_on("POST", operation, outgoing.body, outgoing.headers, watch, head, client, mark)
+    async def _asked(
+        self, operation: Operation, tenant: Tenant, head: RequestHead, client: Connection, mark: Mark
+    ) -> Call | Refusal:
+        if operation is Operation.MODELS:
+            return Call(operation, tenant, mark.request_id, {}, None, False)
+        raw = await client.body()
+        if isinstance(raw, Refusal):
+            return raw
+        mark.read()
+        body = self.steps.read(raw, head.fields)
+        if isinstance(body, Refusal):
+            return body
+        call = self.steps.clean(operation, tenant, mark.request_id, body, head.fields)
+        if not isinstance(call, Refusal):
+            mark.model, mark.stream = call.model, call.stream
+        return call
 
     async def _pass_on(
-        self,
-        method: str,
-        operation: Operation,
-        body: bytes,
-        headers: Mapping[str, str],
-        watch: Watch | None,
-        head: RequestHead,
-        client: Connection,
-        mark: Mark,
+        self, call: Call, admitted: Admitted | None, head: RequestHead, client: Connection, mark: Mark
     ) -> Refusal | None:
-        own = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-        kind = "content-type: application/json\r\n" if method == "POST" else ""
-        sent = f"{kind}{_ASKING}{mark.request_id}\r\n{self._keys}{own}{mark.trace_header}"
+        outgoing = self.steps.outgoing(call, admitted, head.fields)
+        method = "GET" if admitted is None else "POST"
+        headers = b"".join([b"%b: %b\r\n" % pair for pair in outgoing.headers]) + self._key
         mark.asked()
+        watch = None if admitted is None else self.steps.watch(admitted, mark.asked_at)
         whole = False
         try:
-            answer = await self.balancer.ask(method, f"/v1/{operation.value}", sent, body)
+            answer = await self.balancer.ask(method, f"/v1/{call.operation.value}", headers, outgoing.body)
             try:
                 mark.upstream = answer.upstream.name
                 refusal = _unfit(answer)
                 if refusal is not None:
                     return refusal
+                stream = answer.head.headers.get(b"content-type", b"").startswith(b"text/event-stream")
                 if watch is not None:
-                    watch.begins(answer.head.status, mark.since_asked())
-                said = answer.head.headers.get(b"content-type", b"")
-                if said.startswith(b"text/event-stream") and not (watch is not None and watch.buffered):
+                    watch.begins(answer.head.status, stream, perf_counter())
+                if stream and not (watch is not None and watch.buffered):
                     refusal = await self._stream(answer, watch, head, client, mark)
                 else:
                     refusal = await self._whole(answer, watch, head, client, mark)
@@ -137,57 +130,52 @@ class Edge:
             return Refusal(failure.status, failure.code, f"{failure}.", retry_after_s=_again(failure))
         finally:
             if watch is not None and not whole:
-                watch.ends(False)
+                watch.ends(False, perf_counter())
 
     async def _stream(
         self, answer: Answer, watch: Watch | None, head: RequestHead, client: Connection, mark: Mark
     ) -> Refusal | None:
         """Each part goes out as it comes. The head of the reply waits for the first: until then we can still refuse."""
-        part = await answer.part()
-        mark.first_byte()
-        refusal = None if watch is None or part is None else watch.part(part, mark.since_asked())
-        if refusal is not None:
-            return refusal
-        client.begin(answer.head.status, self._headers(answer, head, mark))
-        mark.status = answer.head.status
-        while part is not None:
-            client.write(part)
-            mark.bytes_out += len(part)
+        while True:
+            part = await answer.part()
+            if not mark.first_byte_at:
+                mark.first_byte()
+            passed = part or b"" if watch is None else _seen(watch, part)
+            if isinstance(passed, Refusal):
+                mark.cut = "watch" if client.begun else None
+                return passed
+            if not client.begun and (passed or part is None):
+                mark.status = answer.head.status
+                client.begin(mark.status, self._headers(answer, head, mark))
+            if passed:
+                mark.bytes_out += len(passed)
+                client.write(passed)
+            if part is None:
+                client.end()
+                return None
             if client.full:
                 await client.drained()
-            part = await answer.part()
-            if watch is not None and part is not None:
-                refusal = watch.part(part, mark.since_asked())
-                if refusal is not None:
-                    mark.cut = "watch"
-                    return refusal
-        refusal = None if watch is None else watch.ends(True)
-        if refusal is not None:
-            mark.cut = "watch"
-            return refusal
-        client.end()
-        return None
 
     async def _whole(
         self, answer: Answer, watch: Watch | None, head: RequestHead, client: Connection, mark: Mark
     ) -> Refusal | None:
         """The whole answer, then the reply: nothing of an answer that breaks off or is quarantined goes out."""
-        parts, size = [], 0
-        while (part := await answer.part()) is not None:
-            if not size:
+        parts, size = list[bytes](), 0
+        while True:
+            part = await answer.part()
+            if not mark.first_byte_at:
                 mark.first_byte()
-            size += len(part)
+            passed = part or b"" if watch is None else _seen(watch, part)
+            if isinstance(passed, Refusal):
+                return passed
+            size += len(passed)
             if size > self.settings.answer_bytes:
                 return Refusal(502, "upstream_too_large", "the upstream's answer is larger than limits.answer_bytes.")
-            refusal = None if watch is None else watch.part(part, mark.since_asked())
-            if refusal is not None:
-                return refusal
-            parts.append(part)
-        refusal = None if watch is None else watch.ends(True)
-        if refusal is not None:
-            return refusal
+            parts.append(passed)
+            if part is None:
+                break
         mark.status, mark.bytes_out = answer.head.status, size
-        client.send(mark.status, self._headers(answer, head, mark), parts[0] if len(parts) == 1 else b"".join(parts))
+        client.send(mark.status, self._headers(answer, head, mark), b"".join(parts))
         return None
 
     def _headers(self, answer: Answer, head: RequestHead, mark: Mark) -> dict[str, str]:
@@ -214,6 +202,10 @@ class Edge:
         if refusal.status == 401:
             shown["www-authenticate"] = "Bearer"
         client.send(refusal.status, shown | self._side.cors(head), content)
+
+
+def _seen(watch: Watch, part: bytes | None) -> bytes | Refusal:
+    return watch.ends(True, perf_counter()) if part is None else watch.part(part, perf_counter())
 
 
 def _wrong_method(operation: Operation, head: RequestHead) -> Refusal | None:

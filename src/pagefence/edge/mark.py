@@ -30,7 +30,6 @@ class Mark:
     read_at: float = 0.0
     asked_at: float = 0.0
     first_byte_at: float = 0.0
-    trace_header: str = ""
 
     def read(self) -> None:
         """The body is there."""
@@ -43,10 +42,6 @@ class Mark:
     def first_byte(self) -> None:
         """The first byte of an answer's body has come."""
         self.first_byte_at = perf_counter()
-
-    def since_asked(self) -> float:
-        """Seconds since it went upstream."""
-        return perf_counter() - self.asked_at
 
 
 class _Line(msgspec.Struct, frozen=True, omit_defaults=True):

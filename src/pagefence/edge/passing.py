@@ -17,7 +17,7 @@ _encode = msgspec.json.Encoder().encode
 
 def passing() -> Steps:
     """Every request passes as it is."""
-    return Steps(lambda headers: _ANYBODY, _read, _clean, _admit, _outgoing, lambda admitted: None)
+    return Steps(lambda headers: _ANYBODY, _read, _clean, _admit, _outgoing, lambda admitted, at: None)
 
 
 def _read(raw: bytes, headers: Headers) -> dict[str, Any] | Refusal:
@@ -38,5 +38,8 @@ async def _admit(call: Call) -> Admitted:
     return Admitted(call, None, 0, 0)
 
 
-def _outgoing(admitted: Admitted) -> Outgoing:
-    return Outgoing(_encode(admitted.call.body), {})
+def _outgoing(call: Call, admitted: Admitted | None, headers: Headers) -> Outgoing:
+    said = [(b"accept-encoding", b"identity"), (b"x-request-id", call.request_id.encode())]
+    if admitted is None:
+        return Outgoing(b"", said)
+    return Outgoing(_encode(call.body), [(b"content-type", b"application/json"), *said])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -14,30 +14,36 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 
 class Watch(Protocol):
-    """Looks at one answer while it passes. `buffered`: nothing goes out before `ends` has said yes (quarantine)."""
+    """Looks at one answer while it passes. Moments are of `time.perf_counter`.
+
+    buffered  nothing goes out before `ends` has said yes (quarantine)
+    """
 
     @property
     def buffered(self) -> bool: ...
 
-    def begins(self, status: int, after_s: float) -> None:
-        """The head of the answer has come, so long after the request went upstream."""
+    def begins(self, status: int, stream: bool, at: float) -> None:
+        """The head of the answer has come."""
         ...
 
-    def part(self, data: bytes, after_s: float) -> Refusal | None:
-        """A part of it, before it goes out; a refusal cuts the answer here."""
+    def part(self, data: bytes, at: float) -> bytes | Refusal:
+        """More of it has come: what may go out now, or a refusal, which cuts the answer here.
+
+        An event that has not come to its end can be held back: no client could read it yet.
+        """
         ...
 
-    def ends(self, whole: bool) -> Refusal | None:
-        """Nothing more comes: the answer is whole, or was cut by anybody."""
+    def ends(self, whole: bool, at: float) -> bytes | Refusal:
+        """Nothing more comes: the answer is whole, or was cut by anybody. What was held back, or a refusal."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """What upstream gets, made anew: never a byte or a header of the client's."""
+    """What upstream gets, made anew: never a byte of the client's own. `headers`: all but Host and Content-Length."""
 
     body: bytes
-    headers: Mapping[str, str]
+    headers: Sequence[tuple[bytes, bytes]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +54,8 @@ class Steps:
     read      body, headers -> one JSON object
     clean     what it asks for, without what a client must not set
     admit     whether some rank can hold it
-    outgoing  what upstream is sent
-    watch     who looks at the answer
+    outgoing  what upstream is sent; a listing of models has nothing to admit
+    watch     who looks at the answer to what was sent at that moment
     unready   why the edge is not ready for requests, or None
     start     called once on the event loop of a worker
     stop      called once at its end, and after a reload for the old steps
@@ -59,8 +65,8 @@ class Steps:
     read: Callable[[bytes, Headers], dict[str, Any] | Refusal]
     clean: Callable[[Operation, Tenant, str, dict[str, Any], Headers], Call | Refusal]
     admit: Callable[[Call], Awaitable[Admitted | Refusal]]
-    outgoing: Callable[[Admitted], Outgoing]
-    watch: Callable[[Admitted], Watch | None]
+    outgoing: Callable[[Call, Admitted | None, Headers], Outgoing]
+    watch: Callable[[Admitted, float], Watch | None]
     unready: Callable[[], str | None] = lambda: None
     start: Callable[[], Awaitable[None]] | None = None
     stop: Callable[[], None] = lambda: None

@@ -89,7 +89,7 @@ class Balancer:
         chosen.turn = self._turn
         return chosen
 
-    async def ask(self, method: str, path: str, headers: str, body: bytes) -> Answer:
+    async def ask(self, method: str, path: str, headers: bytes, body: bytes) -> Answer:
         """Send it to somebody, and wait for the head of the answer. Raises Failure.
 
         Asked twice is only what the upstream cannot have begun: no connection was made, or one that had been idle
@@ -110,12 +110,11 @@ class Balancer:
                 raise
         raise failure
 
-    async def _ask(self, upstream: Upstream, method: str, path: str, headers: str, body: bytes) -> Answer:
+    async def _ask(self, upstream: Upstream, method: str, path: str, headers: bytes, body: bytes) -> Answer:
         address = upstream.address
-        length = f"content-length: {len(body)}\r\n" if method == "POST" else ""
-        head = (
-            f"{method} {address.prefix}{path} HTTP/1.1\r\nhost: {address.authority}\r\n{headers}{length}\r\n"
-        ).encode("latin-1")
+        length = b"content-length: %d\r\n" % len(body) if method == "POST" else b""
+        line = f"{method} {address.prefix}{path} HTTP/1.1\r\nhost: {address.authority}\r\n"
+        head = b"%b%b%b\r\n" % (line.encode("ascii"), headers, length)
         fresh = False
         while True:
             link, reused = await upstream.pool.take(fresh)
@@ -157,7 +156,7 @@ class Balancer:
         was, good = upstream.health.well(self._loop.time()), False
         try:
             async with asyncio.timeout(self.policy.health.timeout_s):
-                answer = await self._ask(upstream, "GET", self.policy.health.path, "accept: */*\r\n", b"")
+                answer = await self._ask(upstream, "GET", self.policy.health.path, b"accept: */*\r\n", b"")
                 try:
                     good = answer.head.status < 300 or answer.head.status in (401, 403, 404, 405)
                     while await answer.part() is not None:

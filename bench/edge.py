@@ -4,9 +4,9 @@
 
 First plain answers: nginx gives a constant one, wrk asks with 200-token prompts at 1, 16 and 128 connections. Then
 streams: an upstream drips 200 chunks, 5 ms apart; the time to the first chunk and the processor time for each chunk.
-Everybody has one worker process. Proxies take turns within a round, and medians over the rounds are shown; `added` is the
-difference of medians to asking the upstream directly. Processor time is what the proxy's processes used, user and
-system: of all figures it suffers least from what else the machine does. Sets the peers up by itself (`bench.edge_peers`).
+Everybody has one worker process. Proxies take turns within a round, and medians over the rounds are shown; `added` is
+the difference of medians to asking the upstream directly. Processor time is what the proxy's processes used, user and
+system: of all figures it suffers least from what else the machine does. Peers are set up as needed (`bench.edge_peers`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ from bench.table import figure, markdown, text
 CONNECTIONS = (1, 16, 128)
 CHUNKS, GAP_S = 200, 0.005
 MODEL = "m"
-_WAIT_S = 120.0
+_WAIT_S = 90.0
+_OFFLINE = {"DO_NOT_TRACK": "1", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
 _ANSWER = (
     '{"id":"x","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant",'
     '"content":"hello"},"finish_reason":"stop"}],"usage":{"prompt_tokens":200,"completion_tokens":1,"total_tokens":201}}'
@@ -98,7 +99,19 @@ def command(who: str, port: int, upstream: int, folder: Path, config: Path | Non
         return [sys.executable, "-m", "pagefence", "edge", "--upstream", url, "--port", str(port), *more]
     if who == "router":
         start = [str(edge_peers.router()), "-m", "sglang_router.launch_router", "--host", "127.0.0.1"]
-        return [*start, "--port", str(port), "--worker-urls", url, "--policy", "round_robin", "--log-level", "error"]
+        return [
+            *start,
+            "--port",
+            str(port),
+            "--worker-urls",
+            url,
+            "--policy",
+            "round_robin",
+            "--log-level",
+            "error",
+            "--prometheus-port",
+            str(free_port()),
+        ]
     file = folder / f"litellm-{upstream}.yaml"
     parameters = f"{{model: openai/{MODEL}, api_base: {url}/v1, api_key: none}}"
     file.write_text(f"model_list:\n  - {{model_name: {MODEL}, litellm_params: {parameters}}}\n")
@@ -109,9 +122,7 @@ def command(who: str, port: int, upstream: int, folder: Path, config: Path | Non
 def started(name: str, line: Sequence[str], port: int, folder: Path, path: str) -> Iterator[Tree]:
     """A process that answers at its port. Raises CannotSetUp with the end of its log."""
     kept = {key: value for key, value in os.environ.items() if not key.lower().endswith("_proxy")}
-    tree = Tree(
-        list(line), {**kept, "DO_NOT_TRACK": "1", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}, folder / f"{name}.log"
-    )
+    tree = Tree(list(line), {**kept, **_OFFLINE}, folder / f"{name}.log")
     try:
         end = time.monotonic() + _WAIT_S
         while not _answers(port, path):
@@ -196,8 +207,7 @@ def measure(who: Sequence[str], rounds: int, seconds: float, config: Path | None
                 _say(f"{each}: starting in front of {kind}")
                 line = command(each, port, upstream, folder, config)
                 pair.append((port, running.enter_context(started(f"{each}-{kind}", line, port, folder, chat))))
-            (port, tree), (drip_port, drip_tree) = pair
-            ports[each] = (port, drip_port, tree, drip_tree)
+            ports[each] = (pair[0][0], pair[1][0], pair[0][1], pair[1][1])
         for number in range(rounds):
             for each, (port, drip_port, tree, drip_tree) in ports.items():
                 _say(f"round {number + 1} of {rounds}: {each}")

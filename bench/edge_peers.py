@@ -1,4 +1,4 @@
-"""What the edge is measured beside and with, set up once: sglang-router, LiteLLM's proxy, nginx as upstream, wrk as load.
+"""What the edge is measured beside and with, set up once: sglang-router, LiteLLM's proxy, nginx, wrk.
 
     python -m bench.edge_peers [--check]
 

@@ -6,7 +6,7 @@ First plain answers: nginx gives a constant one, wrk asks with 200-token prompts
 streams: an upstream drips 200 chunks, 5 ms apart; the time to the first chunk and the processor time for each chunk.
 Everybody has one worker process. Proxies take turns within a round, and medians over the rounds are shown; `added` is
 the difference of medians to asking the upstream directly. Processor time is what the proxy's processes used, user and
-system: of all figures it suffers least from what else the machine does. Peers are set up as needed (`bench.edge_peers`).
+system: of all figures it suffers least from what else the machine does. Peers are set up if missing (`bench.edge_peers`).
 """
 
 from __future__ import annotations

@@ -51,7 +51,8 @@ def families(upstreams: int, models: Sequence[str] = ()) -> tuple[Family, ...]:
     """Those of the proxy. Steps add their own."""
     operation = ("operation", _OPERATIONS)
     model = ("model_name", (*models, OTHER))
-    upstream = ("upstream", tuple(f"upstream-{number}" for number in range(upstreams)))
+    # A reload may bring more upstreams than there were when the memory was made.
+    upstream = ("upstream", (*(f"upstream-{number}" for number in range(upstreams)), OTHER))
     return (
         Family(
             "pagefence_edge_requests_total", "counter", "Requests that ended, by what the client got (499: it left).",

@@ -83,7 +83,6 @@ class Worker:
     async def _drain(self, front: Front, server: asyncio.Server) -> None:
         """First not ready, for those who balance over edges; then no new connections; then no connections."""
         await asyncio.sleep(self._settings.delay_s)
-        await asyncio.sleep(0)  # one more round of accepts: what the kernel has taken for us is answered
         server.close()
         cut = await front.drain(self._settings.drain_s)
         if cut:

@@ -5,8 +5,8 @@
 First plain answers: nginx gives a constant one, wrk asks with 200-token prompts at 1, 16 and 128 connections. Then
 streams: an upstream drips 200 chunks, 5 ms apart; the time to the first chunk and the processor time for each chunk.
 Everybody has one worker process. Proxies take turns within a round, and medians over the rounds are shown; `added` is
-the difference of medians to asking the upstream directly. Processor time is what the proxy's processes used, user and
-system: of all figures it suffers least from what else the machine does. Peers are set up if missing (`bench.edge_peers`).
+the difference of medians to asking the upstream directly. Processor time is what the processes used, user and
+system: of all figures it suffers least from what else the machine does. Sets its peers up (`bench.edge_peers`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from bench.table import figure, markdown, text
 CONNECTIONS = (1, 16, 128)
 CHUNKS, GAP_S = 200, 0.005
 MODEL = "m"
-_WAIT_S = 90.0
+_WAIT_S = 240.0
 _OFFLINE = {"DO_NOT_TRACK": "1", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
 _ANSWER = (
     '{"id":"x","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant",'

@@ -38,7 +38,11 @@ CONNECTIONS = (1, 16, 128)
 CHUNKS, GAP_S = 200, 0.005
 MODEL = "m"
 _WAIT_S = 240.0
-_OFFLINE = {"DO_NOT_TRACK": "1", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+_OFFLINE = {
+    "DO_NOT_TRACK": "1",
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",  # it listens on loopback, for minutes
+}
 _ANSWER = (
     '{"id":"x","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant",'
     '"content":"hello"},"finish_reason":"stop"}],"usage":{"prompt_tokens":200,"completion_tokens":1,"total_tokens":201}}'

@@ -260,14 +260,13 @@ async def scene(*behaves: Behave, steps: Steps | None = None, **changed: Any) ->
         if event == "upstream_failed":
             row.add("pagefence_edge_upstream_failures_total", upstream, why.partition(":")[0])
 
-    balancer = Balancer(settings.upstreams, policy, notice)
+    steps = steps or passing()
+    balancer = Balancer(settings.upstreams, policy, notice, steps.barred)
 
     def unready() -> list[str]:
         return [] if balancer.well else ["no upstream is well"]
 
-    edge = Edge(
-        settings, steps or passing(), balancer, Recorder(row, log, True), Side(settings.cors, unready, meters.text)
-    )
+    edge = Edge(settings, steps, balancer, Recorder(row, log, True), Side(settings.cors, unready, meters.text))
     front = Front(edge.handle, settings.front, lambda refusal: row.add("pagefence_edge_refusals_total", refusal.code))
     server = await asyncio.get_running_loop().create_server(front, "127.0.0.1", 0)
     try:

@@ -162,6 +162,9 @@ class Censor:
         self.buffered, self.at_end = buffered, at_end
         self.seen: list[str] = []
 
+    def sent(self, at: float) -> None:
+        self.seen.append("sent")
+
     def begins(self, status: int, stream: bool, at: float) -> None:
         self.seen.append(f"begins {status}")
 
@@ -177,7 +180,7 @@ class Censor:
 def watched_by(watch: Censor) -> Steps:
     plain = passing()
 
-    def which(admitted: Admitted, at: float) -> Watch:
+    async def which(admitted: Admitted) -> Watch:
         return watch
 
     return Steps(plain.tenant, plain.read, plain.clean, plain.admit, plain.outgoing, which)
@@ -192,7 +195,7 @@ async def test_a_watch_can_cut_a_stream() -> None:
         assert b'"n":2' in reply.body
         assert b'"n":3' not in reply.body
         assert b"quarantined" in reply.body
-        assert watch.seen[0] == "begins 200"
+        assert watch.seen[:2] == ["sent", "begins 200"]
         assert watch.seen[-1] == "ends False"
 
 

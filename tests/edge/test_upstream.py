@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from pagefence.edge.passing import passing
 from pagefence.edge.upstream.address import parse
 from pagefence.edge.upstream.balancer import Timeouts
 from pagefence.edge.upstream.health import Health, HealthPolicy
@@ -260,6 +262,19 @@ async def test_a_full_pool_passes_on_to_the_next_and_is_no_failure() -> None:
         await soon(lambda: len(on.toys[1].asked) == 4)
         reply = await on.ask()
         assert (reply.status, reply.code) == (503, "upstream_unreachable")
+
+
+@played
+async def test_an_upstream_of_which_nothing_is_known_is_not_asked() -> None:
+    barred = set[str]()
+    steps = replace(passing(), barred=lambda: frozenset(barred))
+    async with scene(answers(b"{}"), answers(b"{}"), steps=steps) as on:
+        barred.add(on.edge.balancer.upstreams[0].address.url)
+        for _ in range(4):
+            assert (await on.ask()).status == 200
+        assert not on.toys[0].asked
+        barred.add(on.edge.balancer.upstreams[1].address.url)
+        assert (await on.ask()).status == 503
 
 
 def test_an_upstream_that_came_back_is_out_again_at_once_and_for_longer() -> None:

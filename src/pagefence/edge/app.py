@@ -63,7 +63,7 @@ class Edge:
         wrong = _wrong_method(operation, head)
         if wrong is not None:
             return wrong
-        tenant = steps.tenant(head.fields)
+        tenant = steps.tenant(head.fields, client.peer)
         if isinstance(tenant, Refusal):
             return tenant
         mark.tenant = tenant.tag
@@ -104,8 +104,10 @@ class Edge:
         outgoing = self.steps.outgoing(call, admitted, head.fields)
         method = "GET" if admitted is None else "POST"
         headers = b"".join([b"%b: %b\r\n" % pair for pair in outgoing.headers]) + self._key
+        watch = None if admitted is None else await self.steps.watch(admitted)
         mark.asked()
-        watch = None if admitted is None else self.steps.watch(admitted, mark.asked_at)
+        if watch is not None:
+            watch.sent(mark.asked_at)
         whole = False
         try:
             answer = await self.balancer.ask(method, f"/v1/{call.operation.value}", headers, outgoing.body)

@@ -17,7 +17,7 @@ _encode = msgspec.json.Encoder().encode
 
 def passing() -> Steps:
     """Every request passes as it is."""
-    return Steps(lambda headers: _ANYBODY, _read, _clean, _admit, _outgoing, lambda admitted, at: None)
+    return Steps(lambda headers, peer: _ANYBODY, _read, _clean, _admit, _outgoing, _unwatched)
 
 
 def _read(raw: bytes, headers: Headers) -> dict[str, Any] | Refusal:
@@ -36,6 +36,10 @@ def _clean(operation: Operation, tenant: Tenant, request_id: str, body: dict[str
 
 async def _admit(call: Call) -> Admitted:
     return Admitted(call, None, 0, 0)
+
+
+async def _unwatched(admitted: Admitted) -> None:
+    return None
 
 
 def _outgoing(call: Call, admitted: Admitted | None, headers: Headers) -> Outgoing:

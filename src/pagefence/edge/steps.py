@@ -22,6 +22,10 @@ class Watch(Protocol):
     @property
     def buffered(self) -> bool: ...
 
+    def sent(self, at: float) -> None:
+        """The request goes upstream now."""
+        ...
+
     def begins(self, status: int, stream: bool, at: float) -> None:
         """The head of the answer has come."""
         ...
@@ -50,23 +54,25 @@ class Outgoing:
 class Steps:
     """In the order in which a request goes through them.
 
-    tenant    headers -> whose it is
+    tenant    headers, address of the other end -> whose it is
     read      body, headers -> one JSON object
     clean     what it asks for, without what a client must not set
     admit     whether some rank can hold it
     outgoing  what upstream is sent; a listing of models has nothing to admit
-    watch     who looks at the answer to what was sent at that moment
+    watch     who looks at the answer; asked before the request is sent
     unready   why the edge is not ready for requests, or None
+    barred    URLs of upstreams that may not be asked, because nothing is known of them
     start     called once on the event loop of a worker
     stop      called once at its end, and after a reload for the old steps
     """
 
-    tenant: Callable[[Headers], Tenant | Refusal]
+    tenant: Callable[[Headers, str | None], Tenant | Refusal]
     read: Callable[[bytes, Headers], dict[str, Any] | Refusal]
     clean: Callable[[Operation, Tenant, str, dict[str, Any], Headers], Call | Refusal]
     admit: Callable[[Call], Awaitable[Admitted | Refusal]]
     outgoing: Callable[[Call, Admitted | None, Headers], Outgoing]
-    watch: Callable[[Admitted, float], Watch | None]
+    watch: Callable[[Admitted], Awaitable[Watch | None]]
     unready: Callable[[], str | None] = lambda: None
+    barred: Callable[[], frozenset[str]] = frozenset
     start: Callable[[], Awaitable[None]] | None = None
     stop: Callable[[], None] = lambda: None

@@ -99,7 +99,7 @@ class Worker:
         )
         if steps.start is not None:
             await steps.start()
-        balancer = Balancer(settings.upstreams, policy, self._notice)
+        balancer = Balancer(settings.upstreams, policy, self._notice, steps.barred)
         spans = telemetry(settings.traces)
         recorder = Recorder(self._row, self._log, settings.log_requests, spans)
         side = Side(settings.cors, self._unready, self._meters.text if settings.metrics else None)

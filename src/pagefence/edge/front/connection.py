@@ -227,6 +227,12 @@ class Connection(asyncio.Protocol):
         return self._drained is not None
 
     @property
+    def peer(self) -> str | None:
+        """The address at the other end."""
+        name = self._transport.get_extra_info("peername")
+        return name[0] if isinstance(name, tuple) else None
+
+    @property
     def begun(self) -> bool:
         """Whether the head of a reply has gone out."""
         return self._begun

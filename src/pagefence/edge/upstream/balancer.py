@@ -54,8 +54,15 @@ Notice = Callable[[str, str, str], None]
 class Balancer:
     """Least outstanding requests first among those that are well; ties go round."""
 
-    def __init__(self, addresses: Sequence[Address], policy: UpstreamPolicy, notice: Notice) -> None:
-        self.policy, self._notice = policy, notice
+    def __init__(
+        self,
+        addresses: Sequence[Address],
+        policy: UpstreamPolicy,
+        notice: Notice,
+        barred: Callable[[], Collection[str]] = tuple,
+    ) -> None:
+        """`barred`: URLs of those that may not be asked now, whatever their health."""
+        self.policy, self._notice, self._barred = policy, notice, barred
         self._loop = asyncio.get_running_loop()
         self._turn = 0
         timeouts = policy.timeouts
@@ -80,8 +87,12 @@ class Balancer:
 
     def choose(self, tried: Collection[Upstream] = ()) -> Upstream | None:
         """Who is asked next; None when nobody is left."""
-        now = self._loop.time()
-        able = [each for each in self.upstreams if each.health.well(now) and each not in tried]
+        now, barred = self._loop.time(), self._barred()
+        able = [
+            each
+            for each in self.upstreams
+            if each.health.well(now) and each not in tried and each.address.url not in barred
+        ]
         if not able:
             return None
         chosen = able[0] if len(able) == 1 else min(able, key=lambda each: (each.pool.outstanding, each.turn))

@@ -129,7 +129,7 @@ def started(name: str, line: Sequence[str], port: int, folder: Path, path: str) 
     tree = Tree(list(line), {**kept, **_OFFLINE}, folder / f"{name}.log")
     try:
         end = time.monotonic() + _WAIT_S
-        while not _answers(port, path):
+        while not _answers(port, path, name.endswith("drip")):
             if not tree.alive or time.monotonic() > end:
                 last = "\n".join(tree.log.read_text(errors="replace").splitlines()[-8:])
                 raise CannotSetUp(f"{name} does not answer; its log ends with:\n{last}")
@@ -139,9 +139,9 @@ def started(name: str, line: Sequence[str], port: int, folder: Path, path: str) 
         tree.end()
 
 
-def _answers(port: int, path: str) -> bool:
+def _answers(port: int, path: str, stream: bool) -> bool:
     asked = urllib.request.Request(
-        f"http://127.0.0.1:{port}{path}", body(5).encode(), {"content-type": "application/json"}
+        f"http://127.0.0.1:{port}{path}", body(5, stream).encode(), {"content-type": "application/json"}
     )
     try:
         with urllib.request.urlopen(asked, timeout=5) as answer:

@@ -157,6 +157,17 @@ async def test_a_client_that_drips_its_head_or_its_body_is_told_so() -> None:
 
 
 @played
+async def test_a_body_that_goes_on_in_drips_has_an_end_too() -> None:
+    async with scene(answers(b"{}"), front=FrontLimits(body_s=0.3)) as on:
+        client = await on.client()
+        client.send(request(b"", content_length="1000"))
+        for _ in range(30):
+            client.send(b" ")
+            await asyncio.sleep(0.05)
+        assert (await client.reply()).status == 408
+
+
+@played
 async def test_an_idle_connection_is_closed_without_a_word() -> None:
     async with scene(answers(b"{}"), front=FrontLimits(idle_s=0.2)) as on:
         client = await on.client()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagefence.edge.events import Events
@@ -10,6 +10,7 @@ from pagefence.edge.events import Events
 PAYLOADS = st.lists(st.binary(max_size=20).map(lambda raw: raw.hex().encode()), max_size=6)
 
 
+@settings(max_examples=50, deadline=None)
 @given(PAYLOADS, st.sampled_from([b"\n", b"\r\n"]), st.data())
 def test_events_are_whole_and_in_order_however_they_are_cut(
     payloads: list[bytes], end: bytes, data: st.DataObject

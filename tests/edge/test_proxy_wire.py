@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagefence.edge.wire.bodies import ChunkedBody, SizedBody
@@ -87,6 +87,7 @@ def test_the_framing_of_an_answer_is_read(raw: bytes, length: int, keeps: bool) 
     assert (head.length, head.keep_alive) == (length, keeps)
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.lists(st.binary(min_size=1, max_size=40), max_size=6), st.binary(max_size=10), st.data())
 def test_chunks_are_the_body_however_they_are_cut(chunks: list[bytes], after: bytes, data: st.DataObject) -> None:
     raw = b"".join(b"%x\r\n%b\r\n" % (len(each), each) for each in chunks) + b"0\r\n\r\n"
@@ -127,6 +128,7 @@ def test_chunks_that_parsers_disagree_about_are_refused_however_they_are_cut(raw
             body.feed(raw[at : at + 1])
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.binary(max_size=30), st.binary(max_size=10), st.integers(1, 7))
 def test_a_sized_body_ends_where_its_length_says(content: bytes, after: bytes, step: int) -> None:
     body, got, stream, at = SizedBody(len(content)), b"", content + after, 0

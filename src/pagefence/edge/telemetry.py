@@ -40,10 +40,10 @@ def spans(tracer: Any) -> Spans:
     def span(mark: Mark, took_s: float) -> None:
         end = time.time_ns()
         name = _OPERATIONS.get(mark.operation, mark.operation)
-        made = tracer.start_span(f"{name} {mark.model or ''}".rstrip(), start_time=end - round(took_s * 1e9))
+        made = tracer.start_span(f"{name} {_short(mark.model)}".rstrip(), start_time=end - round(took_s * 1e9))
         shown = {
             OPERATION: name,
-            MODEL: mark.model,
+            MODEL: _short(mark.model) or None,
             STATUS: mark.status,
             REQUEST_ID: mark.request_id,
             TENANT: mark.tenant,
@@ -57,3 +57,8 @@ def spans(tracer: Any) -> Spans:
         made.end(end_time=end)
 
     return span
+
+
+def _short(model: str | None) -> str:
+    """A client says it, so it may be anything."""
+    return (model or "")[:80]

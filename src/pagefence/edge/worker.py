@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import signal
 import socket
 from collections.abc import Awaitable, Coroutine
@@ -58,7 +59,10 @@ class Worker:
             loop.add_signal_handler(number, ends.put_nowait, number)
         loop.add_signal_handler(signal.SIGHUP, self._reload_soon)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _HEARD)
+        loop.set_exception_handler(self._broke)
         self._edge = await self._built(self._settings)
+        gc.collect()
+        gc.freeze()  # what lives as long as the process is not looked at again and again
         front = Front(self._handle, self._settings.front, self._refused)
         server = await loop.create_server(front, sock=sock)
         gauges = loop.create_task(self._gauges(front))
@@ -135,6 +139,10 @@ class Worker:
         reasons += [] if self._edge.balancer.well else ["no upstream is well"]
         own = self._edge.steps.unready()
         return [*reasons, own] if own else reasons
+
+    def _broke(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Of an error outside of any request only its kind is said: its words may quote one."""
+        self._log("internal_error", worker=self._number, kind=type(context.get("exception")).__name__)
 
     def _refused(self, refusal: Refusal) -> None:
         self._row.add("pagefence_edge_refusals_total", refusal.code)

@@ -15,6 +15,7 @@ from pagefence.edge.wire.heads import CHUNKED, Malformed, RequestHead, request_h
 if TYPE_CHECKING:
     from pagefence.edge.front.front import Front
 
+SLOWEST = 32 * 1024  # bytes of a body a second, after its first `body_s`: a drip does not hold a place
 _AHEAD = 64 * 1024  # what may come before its turn; who sends more is no client of this API
 _LINGER_S = 2.0  # so long we still read, unheard, so that a refusal is not lost in a reset
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -25,8 +26,8 @@ class Connection(asyncio.Protocol):
     """Reads heads and bodies, starts the handler, writes its reply. All state of one TCP connection is here."""
 
     __slots__ = (
-        "_ahead", "_begun", "_body", "_body_refusal", "_chunked", "_closing", "_discarding", "_drained", "_front",
-        "_head", "_heading", "_parts", "_size", "_task", "_transport", "_waiter", "due", "gone",
+        "_ahead", "_begun", "_body", "_body_due", "_body_refusal", "_chunked", "_closing", "_discarding", "_drained",
+        "_front", "_head", "_heading", "_parts", "_size", "_task", "_transport", "_waiter", "due", "gone",
     )  # fmt: skip
 
     def __init__(self, front: Front) -> None:
@@ -40,6 +41,7 @@ class Connection(asyncio.Protocol):
         self._waiter: asyncio.Future[None] | None = None
         self._drained: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
+        self._body_due = _NEVER
         self._heading = True  # the time for the first head runs from the start
         self._begun = self._chunked = self._closing = self._discarding = self.gone = False
         self.due = _NEVER
@@ -138,7 +140,7 @@ class Connection(asyncio.Protocol):
             self._ahead += body.rest
             self._end_body(None)
         elif self._waiter is not None:
-            self.due = self._front.now() + self._front.limits.body_s
+            self.due = self._body_due + self._size / SLOWEST
 
     def _end_body(self, refusal: Refusal | None) -> None:
         if refusal is not None:
@@ -157,7 +159,8 @@ class Connection(asyncio.Protocol):
             if head.headers.get(b"expect", b"").lower() == b"100-continue":
                 self._transport.write(_CONTINUE)
             self._waiter = self._front.loop.create_future()
-            self.due = self._front.now() + self._front.limits.body_s
+            self._body_due = self._front.now() + self._front.limits.body_s
+            self.due = self._body_due + self._size / SLOWEST
             await self._waiter
             self._waiter, self.due = None, _NEVER
         if self._body_refusal is not None:

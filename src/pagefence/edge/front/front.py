@@ -26,7 +26,8 @@ class FrontLimits:
     bodies_bytes        all bodies that are held at once; more is a 503
     connections         at once; more are told 503 and closed
     write_buffer_bytes  of one reply that its client has not read yet, before we stop reading upstream
-    head_s, body_s      for a whole head; between two pieces of a body
+    head_s              for a whole head
+    body_s              for a whole body, and a second more for each 32 KiB of it
     idle_s              between two requests of a connection
     write_s             for a client that does not read its answer
     """

@@ -123,6 +123,21 @@ async def test_a_connection_that_had_died_while_it_was_idle_costs_nobody_an_answ
 
 
 @played
+async def test_after_the_first_byte_of_an_answer_nothing_is_tried_again() -> None:
+    async def behave(asked: Asked) -> None:
+        if len(on.toys[0].asked) == 2:
+            await asked.say(b"HTTP/1.1 2")
+            asked.writer.close()
+            return
+        await asked.say(whole(b"{}"))
+
+    async with scene(behave) as on:
+        assert (await on.ask()).status == 200
+        assert (await on.ask()).status == 502
+        assert [asked.connection for asked in on.toys[0].asked] == [1, 1]
+
+
+@played
 async def test_it_is_tried_again_once_and_no_more() -> None:
     async def behave(asked: Asked) -> None:
         if len(on.toys[0].asked) > 1:

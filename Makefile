@@ -9,7 +9,7 @@ MOONCAKE_LIBRARIES := libibverbs1 libnl-3-200 libnl-route-3-200 libnuma1 libcurl
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*##/\t/' | expand -t 14
 
-$(READY): pyproject.toml src/pagefence/engine/model/panels.c
+$(READY): pyproject.toml src/pagefence/engine/model/panels.c src/pagefence/edge/watching/grams.c
 	@$(PYTHON) -c 'import sys; sys.exit("PageFence needs Python 3.11 or newer, this is " + sys.version.split()[0] + ": make PYTHON=/path/to/python3.11") if sys.version_info < (3, 11) else None'
 	@echo "Setting up .venv (once; torch alone is about 200 MB)"
 	@$(PYTHON) -m venv .venv || { echo "No virtual environment could be made. On Debian: apt-get install python3-venv"; exit 1; }

@@ -298,3 +298,7 @@ def test_the_command_that_repeats_a_run_keeps_what_was_asked_for() -> None:
     given = {"url": ["http://a"], "headroom": 1.5, "timeout": 30.0}
     line = build("verify", ("gate",), given, {}).line
     assert line == "pagefence verify http://a --headroom 1.5 --timeout 30"
+
+
+def test_the_line_that_repeats_a_run_has_its_budget() -> None:
+    assert "--budget 5000" in build("canary", ("canary",), {"url": ["http://x"], "budget": 5000}, {}).line

@@ -300,6 +300,7 @@ def _line(command: str, given: Mapping[str, Any]) -> str:
         "fault",
         "guards",
         "model",
+        "budget",
         "edge_limit",
         "lock",
         "ca",

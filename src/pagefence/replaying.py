@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rich.markup import escape
 from rich.prompt import Confirm
 
 from pagefence.consent import ASK_ABOVE, affordable
@@ -81,7 +82,9 @@ def _agreed(manifest: Manifest, options: Options, named: bool, above: int | None
         return
     if on_terminal:
         console(stderr=True).print(f"{in_words(cost)}, to see {len(manifest.findings)} findings again", markup=False)
-        if not Confirm.ask(f"Send this, with your keys, to {to}?", default=True, console=console(stderr=True)):
+        if not Confirm.ask(
+            f"Send this, with your keys, to {escape(str(to))}?", default=True, console=console(stderr=True)
+        ):
             raise Declined("nothing was sent; --yes skips the question")
         return
     if not named:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from rich.console import Console
+from rich.markup import escape
 from rich.prompt import Confirm
 
 from pagefence.consent import affordable
@@ -212,7 +213,9 @@ async def _examine(target: Target, keys: Keys, options: Options, examination: Ex
         ticker.say(line)
         if _asked(options):
             with ticker.paused():
-                if not Confirm.ask(f"Send this to {target.router}?", default=True, console=console(stderr=True)):
+                if not Confirm.ask(
+                    f"Send this to {escape(str(target.router))}?", default=True, console=console(stderr=True)
+                ):
                     raise Declined("nothing was asked; --yes skips the question")
 
     def consent(cost: Estimate) -> None:

@@ -15,6 +15,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from pagefence.cli import app
+from pagefence.run import run
 from tests.e2e.fleets import MODEL, Fleet, complete, descendants, gone, serving
 
 SERVE = (sys.executable, "-m", "pagefence", "serve")
@@ -130,13 +132,26 @@ def test_a_port_in_use_is_one_clear_line(fleet: Fleet) -> None:
     assert "Traceback" not in ended.stderr
 
 
+def test_a_missing_model_is_one_clear_line() -> None:
+    ended = run_serve("--port", "0", "--model", "/nowhere/model.gguf")
+    assert ended.returncode == 2
+    assert "/nowhere/model.gguf" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.slow
+def test_a_context_that_the_model_does_not_have_is_one_clear_line() -> None:
+    ended = run_serve("--port", "0", "--context", "16384")
+    assert ended.returncode == 2
+    assert "holds 8192 tokens" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (("--model", "/nowhere/model.gguf"), "/nowhere/model.gguf"),
         (("--page-size", "0"), "--page-size"),
         (("--context", "one"), "--context"),
-        pytest.param(("--context", "16384"), "holds 8192 tokens", marks=pytest.mark.slow),
         (("--kv-pool-tokens", "0"), "--kv-pool-tokens"),
         (("--dtype", "float8"), "--dtype"),
         (("--no-such-flag",), "--no-such-flag"),
@@ -145,12 +160,15 @@ def test_a_port_in_use_is_one_clear_line(fleet: Fleet) -> None:
         (("--host", "0.0.0.0", "--open"), "loopback"),
     ],
 )
-def test_a_mistake_is_one_clear_line(flags: tuple[str, ...], said: str) -> None:
-    keys = "" if "--open" in flags else "a=secret-key"
-    ended = run_serve("--port", "0", *flags, keys=keys)
-    assert ended.returncode == 2
-    assert said in ended.stderr
-    assert "Traceback" not in ended.stderr
+def test_a_wrong_flag_is_one_clear_line_before_anything_starts(
+    flags: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PAGEFENCE_API_KEYS", "" if "--open" in flags else "a=secret-key")
+    monkeypatch.setattr("pagefence.engine.serve.serve", lambda *_: pytest.fail("it was started"))
+    assert run(app, ["serve", "--port", "0", *flags]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
 
 
 @pytest.mark.slow

@@ -31,7 +31,7 @@ def captured(folder: str, when: str, role: str) -> Counters:
         ("vllm-0.32.0", "single", Counters(0, 0, 0), Counters(6, 660, 256)),
         ("sglang-0.5.23/single", "single", Counters(1, 6, 0), Counters(28, 5331, 4073)),
         ("sglang-0.5.23/pd-prefill", "prefill", Counters(27, 14046, 32), Counters(32, 15035, 32)),
-        ("sglang-0.5.23/pd-decode", "decode", Counters(27, 25274), Counters(29, 29008)),
+        ("sglang-0.5.23/pd-decode", "decode", Counters(27, 25274, 0), Counters(29, 29008, 0)),
         ("llama-server-b11434", "single", Counters(None, 0, 0), Counters(None, 9023, 6877)),
     ],
 )
@@ -51,7 +51,7 @@ def test_our_own_workers_tell_prompts_on_both_sides() -> None:
     prefill = told | {"disaggregation_mode": "prefill", "prompts": 2, "computed_tokens": 40, "cached_tokens": 64}
     decode = told | {"disaggregation_mode": "decode", "handoffs": 2, "prompt_tokens": 104, "generated_tokens": 9}
     assert read("pagefence", worker_metrics(prefill, {}).decode(), "prefill") == Counters(2, 104, 64)
-    assert read("pagefence", worker_metrics(decode, {}).decode(), "decode") == Counters(2, 104)
+    assert read("pagefence", worker_metrics(decode, {}).decode(), "decode") == Counters(2, 104, 0)
 
 
 def test_a_sum_needs_every_node_and_a_restart_is_no_difference() -> None:

@@ -153,6 +153,59 @@ def test_an_error_event_in_a_stream_is_no_answer() -> None:
     assert (dead.begun, dead.answered, dead.text) == (True, False, "a")
 
 
+def streamed(body: bytes, charset: str = "") -> Response:
+    async def one_by_one() -> AsyncIterator[bytes]:
+        for start in range(0, len(body), 7):
+            yield body[start : start + 7]
+
+    return StreamingResponse(one_by_one(), headers={"content-type": f"text/event-stream{charset}"})
+
+
+_SAID = '{"choices": [{"text": "own words", "finish_reason": "stop"}]}'
+
+
+@pytest.mark.parametrize("charset", ["rot13", "hex", "idna", "utf-16", "zlib"])
+def test_a_stream_is_utf_8_whatever_its_header_says(charset: str) -> None:
+    body = f"data: {_SAID}\n\ndata: [DONE]\n\n".encode()
+    assert ask(streamed(body, f"; charset={charset}"), stream=True).text == "own words"
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("mark", ["\u2028", "\u0085", ""])
+def test_lines_of_a_stream_end_where_json_cannot(mark: str, end: str) -> None:
+    said = _SAID.replace("own", f"own{mark}")
+    answer = ask(streamed(f"data: {said}{end}{end}data: [DONE]{end}{end}".encode()), stream=True)
+    assert (answer.problem, answer.text) == (None, f"own{mark} words")
+
+
+def test_a_letter_that_was_cut_in_a_stream_costs_no_other_word() -> None:
+    answer = ask(
+        streamed(b"data: " + _SAID.encode().replace(b"own", b"\xe2\x82 own") + b"\n\ndata: [DONE]"), stream=True
+    )
+    assert answer.text.endswith("own words")
+    assert answer.answered
+
+
+def test_a_stream_of_one_endless_line_is_not_kept() -> None:
+    async def endless(request: HttpRequest) -> Response:
+        async def body() -> AsyncIterator[bytes]:
+            while True:
+                yield b"x" * (1 << 20)
+
+        return StreamingResponse(body(), media_type="text/event-stream")
+
+    answer = ask(endless, stream=True, timeout_s=30.0)
+    assert answer.problem == "the stream does not end"
+
+
+@pytest.mark.parametrize("number", [2**63, 10**30, 10**300])
+def test_a_count_that_no_prompt_can_have_is_none(number: int) -> None:
+    usage = f'{{"prompt_tokens": {number}, "completion_tokens": {number}, "total_tokens": {number}}}'
+    answer = ask(Response(_SAID[:-1] + f', "usage": {usage}}}', media_type="application/json"))
+    assert answer.answered
+    assert (answer.prompt_tokens, answer.completion_tokens, answer.total_tokens) == (None, None, None)
+
+
 def test_a_stream_that_breaks_off_is_no_answer() -> None:
     answer = ask(events('{"choices": [{"text": "a"}]}'), stream=True)
     assert answer.problem == "the stream broke off"

@@ -156,6 +156,7 @@ def test_every_cell_is_in_the_picture_and_every_row_on_the_page(kept: Results) -
     assert "- explorer: caught (I4 after 13 moves)" in page
 
 
+@pytest.mark.slow
 def test_one_fault_from_the_command_line(kept: Results, capsys: pytest.CaptureFixture[str]) -> None:
     for column in GUARDED:  # known already, so not run again
         kept.put(CONTROL, column, Cell(Mark.HOLDS))

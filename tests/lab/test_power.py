@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pagefence.cli import app
 from pagefence.fleet import Fleet, Keys, Target
 from pagefence.fleet.embedded import Running
 from pagefence.lab import faults, power
@@ -17,6 +18,8 @@ from pagefence.lab.power import Plan, measure, races
 from pagefence.lab.power_log import CLEAN, RACE, USUAL, VERIFY, Line, PowerLog
 from pagefence.lab.power_report import page, shown_interval
 from pagefence.lab.usual_script import NEW_TOKENS, ROUNDS, run_script
+from pagefence.mistakes import Usage
+from pagefence.run import run
 from tests.probes.toy import KEYS, Toy, running
 
 LINES = [
@@ -165,3 +168,33 @@ def test_the_page_tells_what_was_found_beside_the_usual_script_and_what_cannot_s
 def test_intervals_are_rounded_outwards() -> None:
     assert shown_interval(20, 20) == "0.831 to 1.000"
     assert shown_interval(0, 20) == "0.000 to 0.169"
+
+
+@pytest.mark.parametrize(
+    "held", [b"notes of mine\nand the last line", b"\n" + b"[" * 100_000 + b"\n", b"\x89PNG\r\n\x1a\n"]
+)
+def test_a_file_of_something_else_is_left_alone(tmp_path: Path, held: bytes) -> None:
+    path = tmp_path / "power.jsonl"
+    path.write_bytes(held)
+    with pytest.raises(Usage, match="holds no runs"):
+        PowerLog.at(path)
+    assert path.read_bytes() == held
+
+
+def test_a_report_does_not_go_over_what_was_measured(tmp_path: Path) -> None:
+    path = tmp_path / "power.jsonl"
+    PowerLog.at(path).put(LINES[0])
+    (tmp_path / "link").symlink_to(path)
+    before = path.read_bytes()
+    for report in (path, tmp_path / "link"):
+        assert run(app, ["lab", "power", "--state", str(path), "--report", str(report)]) == 2
+    assert path.read_bytes() == before
+
+
+def test_two_measurements_do_not_write_to_one_file(tmp_path: Path) -> None:
+    path = tmp_path / "power.jsonl"
+    with PowerLog.at(path).alone():
+        with pytest.raises(Usage, match="another measurement"), PowerLog.at(path).alone():
+            pass
+        assert run(app, ["lab", "power", "--state", str(path), "--seeds", "0", "--clean", "0"]) == 2
+    assert run(app, ["lab", "power", "--state", str(path), "--seeds", "0", "--clean", "0"]) == 0

@@ -27,17 +27,20 @@ BUGS = ("swaps", "crosses", "kills", "loses-pages", "doubles", "first-token", "f
 
 @dataclass
 class Racing:
-    """`bug` names what is wrong; `busy`: every so many requests are told to wait first."""
+    """`bug` names what is wrong; `busy`: every so many requests are told to wait first. `tells`: its metrics say what
+    requests hold; `strangers`: somebody else is being answered whenever it is asked for them."""
 
     bug: str = ""
-    busy: int = 0
     toy: Toy = field(default_factory=Toy)
+    busy: int = 0
+    tells: bool = False
+    strangers: bool = False
     live: dict[int, list[str]] = field(default_factory=dict)
     killed: set[int] = field(default_factory=set)
     leftovers: deque[str] = field(default_factory=deque)
     count: int = 0
     most: int = 0
-    leases: int = 0
+    asides: int = 0
     asked: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -47,6 +50,13 @@ class Racing:
     def exhausted(self, pages: int) -> bool:
         """Pages are lost for good: too few are free, and nobody holds one who could give it back."""
         return self.pages < pages and not self.live
+
+    def metrics(self, role: str) -> str:
+        """What decode's pool holds; prefill holds nothing for long."""
+        self.asides += self.strangers
+        held = self.toy.decode_pool // PAGE - self.pages if role == "decode" else 0
+        made = self.count + self.asides
+        return f'pagefence_pages{{state="leased"}} {held}\npagefence_generated_tokens_total {made}\n'
 
     def says(self, prompt: str, new: int, number: int) -> list[str]:
         """The tokens of an answer."""
@@ -86,8 +96,12 @@ def racing_application(world: Racing) -> Starlette:
         said = [token async for token in _generate(world, number, body, length)]
         return JSONResponse(_whole(said, length, body["max_tokens"]))
 
-    kept = [route for route in application(world.toy).routes if getattr(route, "path", "") != "/v1/completions"]
-    return Starlette(routes=[*kept, Route("/v1/completions", completions, methods=["POST"])])
+    async def metrics(request: Request) -> Response:
+        role = request.path_params["role"]
+        return Response(world.toy.metrics(role) + (world.metrics(role) if world.tells else ""))
+
+    own = [Route("/v1/completions", completions, methods=["POST"]), Route("/{role}/metrics", metrics)]
+    return Starlette(routes=[*own, *application(world.toy).routes])
 
 
 def _whole(said: list[str], length: int, new: int) -> dict[str, Any]:

@@ -6,15 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from pagefence.fleet import Answer, Limits
+from pagefence.fleet import Answer, FleetFacts, Limits
 from pagefence.fleet.counters import Window
 from pagefence.fleet.engines.adapter import Counters
+from pagefence.fleet.facts import Figure
 from pagefence.probes import Config, Kind, ProbeResult
 from pagefence.probes.conservation.counts import slips
-from pagefence.probes.conservation.judge import NAME
+from pagefence.probes.conservation.judge import NAME, judge
 from pagefence.probes.prompt import Prompt
 from pagefence.probes.run import Outcome
-from pagefence.probes.shot import Maker, Purpose
+from pagefence.probes.seen import Seen
+from pagefence.probes.shot import Maker, Plan, Purpose, Wave
 from pagefence.probes.traffic import traffic
 from tests.probes.test_against_toys import examined
 from tests.probes.toy import Toy
@@ -125,6 +127,30 @@ def test_the_same_prompt_in_both_forms_has_one_length() -> None:
 
 def test_answers_without_usage_are_a_doubt() -> None:
     assert found(judged(Toy("no-usage"))) == {(Kind.INCONCLUSIVE, "usage", "I6")}
+
+
+def of(purpose: Purpose, probe: str, answer: Answer) -> ProbeResult:
+    """One shot of another probe and what came back."""
+    shot = Maker(1).shot(probe, purpose, "b", 100, 8)
+    plan = Plan((Wave("one", (shot,), 0),))
+    return judge(Seen(plan, [Outcome(shot, SENT, answer, {})], LIMITS, facts_of()))
+
+
+def facts_of() -> FleetFacts:
+    return FleetFacts("http://n", "m", Figure(512, "told"), ())
+
+
+def test_what_no_other_probe_says_of_its_own_answer_is_said_here() -> None:
+    other = replace(RIGHT, prompt_tokens=1, total_tokens=9)
+    assert (Kind.CORRUPT, "prompt", "I4") in found(of(Purpose.ALIVE, "boundary", other))
+    assert (Kind.CORRUPT, "prompt", "I4") not in found(of(Purpose.READ, "canary", other))
+
+
+def test_a_count_that_nobody_tells_decides_nothing() -> None:
+    result = of(Purpose.READ, "canary", replace(RIGHT, cached_tokens=None))
+    undecided = {c.id for c in result.checks if c.undecided}
+    assert {"cached", "hand-off", "forms"} <= undecided
+    assert "prompt" not in undecided
 
 
 # --- a window -----------------------------------------------------------------------------------------------------

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pagefence.cli import app
-from pagefence.probes.replay.manifest import FILE
+from pagefence.fleet import Answer, Limits
+from pagefence.fleet.answer import ErrorBody
+from pagefence.probes.prompt import Prompt
+from pagefence.probes.replay.judge import judge
+from pagefence.probes.replay.manifest import FILE, Found, Manifest, Sent
+from pagefence.probes.run import Outcome
+from pagefence.probes.shot import Maker, Purpose
 from pagefence.run import run
+from pagefence.verdict import decide
 from tests.probes.toy import KEYS, Toy, running
 
 Captured = pytest.CaptureFixture[str]
@@ -133,3 +144,79 @@ def test_a_body_outside_the_folder_is_not_read(report: Path, tmp_path: Path, cap
 def test_no_key_and_no_answer_lies_beside_the_report(report: Path) -> None:
     for file in report.with_name(report.name + ".evidence").iterdir():
         assert not any(key in file.read_text() for key in KEYS)
+
+
+def test_a_reader_after_a_planter_that_got_no_answer_shows_nothing() -> None:
+    maker = Maker(3)
+    plant, read = maker.shot("canary", Purpose.PLANT, "a", 200, 2), maker.shot("canary", Purpose.READ, "b", 200, 24)
+    control = maker.shot("canary", Purpose.CONTROL, "a", 96, 24)
+    sent = {s.id: Sent(s, s.tokens, True, f"{s.id}.json") for s in (plant, read, control)}
+    found = [Found("LEAK", "canary", "foreign-words", "words", read.id, plant.id)]
+    limits = Limits(longest=500, pool=640, context=512, cover=640, advertised=512, pools=(640,), page=16)
+    manifest = Manifest(1, "http://x", 3, limits, sent, [control.id], found)
+
+    def verdict(planted: Answer) -> str:
+        answers = {s.id: Answer(200, f"{s.sentinel} {s.sentinel}", "length", s.tokens, 24) for s in (read, control)}
+        answers[plant.id] = planted
+        ran = [Outcome(s, Prompt(s.id, s.tokens, True), answers[s.id], {}) for s in (control, plant, read)]
+        return decide([judge(manifest, ran)]).sentence
+
+    assert "planted" in verdict(Answer(503, error=ErrorBody("busy")))
+    assert "planted" not in verdict(Answer(200, "yes", "length", 200, 2))
+
+
+def without_words(found: dict[str, Any], body: dict[str, Any]) -> None:
+    for sent in found["requests"].values():
+        sent["shot"]["sentinel"]["words"] = []
+
+
+def other_words(found: dict[str, Any], body: dict[str, Any]) -> None:
+    body["prompt"] = "the " * len(body["prompt"].split())
+
+
+def fewer_tokens(found: dict[str, Any], body: dict[str, Any]) -> None:
+    for sent in found["requests"].values():
+        sent["tokens"] = 1
+
+
+def negative(found: dict[str, Any], body: dict[str, Any]) -> None:
+    for sent in found["requests"].values():
+        sent["tokens"] = -5
+
+
+def dear(found: dict[str, Any], body: dict[str, Any]) -> None:
+    body["max_tokens"] = 10**9
+
+
+def hot(found: dict[str, Any], body: dict[str, Any]) -> None:
+    body["temperature"] = int("9" * 309)
+
+
+@pytest.mark.parametrize("edit", [without_words, other_words, fewer_tokens, negative, dear, hot])
+def test_a_list_and_bodies_that_do_not_fit_are_refused_before_anything_is_sent(
+    edit: Callable[[dict[str, Any], dict[str, Any]], None], report: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    folder = tmp_path / "edited"
+    shutil.copytree(report.with_name(report.name + ".evidence"), folder)
+    found = json.loads((folder / FILE).read_text())
+    body = folder / found["requests"][found["findings"][0]["request"]]["body"]
+    said = json.loads(body.read_text())
+    edit(found, said)
+    (folder / FILE).write_text(json.dumps(found))
+    body.write_text(json.dumps(said))
+    with running(world("stub")) as toy:
+        assert run(app, ["replay", str(folder), toy.url, "--yes"]) == 2
+        assert not toy.calls
+    assert "cannot read the request" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("which", ["list", "body"])
+def test_a_pipe_in_the_folder_is_not_waited_for(which: str, report: Path, tmp_path: Path, capsys: Captured) -> None:
+    folder = tmp_path / "piped"
+    shutil.copytree(report.with_name(report.name + ".evidence"), folder)
+    found = json.loads((folder / FILE).read_text())
+    pipe = folder / (FILE if which == "list" else found["requests"][found["findings"][0]["request"]]["body"])
+    pipe.unlink()
+    os.mkfifo(pipe)
+    assert run(app, ["replay", str(folder), "http://127.0.0.1:9", "--yes"]) == 2
+    assert "it is no file" in capsys.readouterr().err

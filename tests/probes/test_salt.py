@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from pagefence.fleet import Answer, FleetFacts, Limits, NodeFacts
+from pagefence.fleet.counters import Window
+from pagefence.fleet.engines.adapter import Counters
 from pagefence.fleet.facts import Figure
 from pagefence.probes import Config, Examination, Kind, ProbeResult
 from pagefence.probes.plan import make_plan
@@ -16,6 +18,7 @@ from pagefence.probes.run import Outcome
 from pagefence.probes.salt.judge import judge
 from pagefence.probes.salt.sharing import Sharing, field_for
 from pagefence.probes.salt.shots import NAME, Arm, length
+from pagefence.probes.salt.told import Counted, counted
 from pagefence.probes.seen import Seen
 from pagefence.probes.shot import Plan, Shot
 from pagefence.verdict import decide
@@ -117,6 +120,37 @@ def test_a_context_of_less_than_two_pages_is_said_and_not_passed_over() -> None:
     assert "several cache pages" in result.evidence[0].what
 
 
+# --- counters -----------------------------------------------------------------------------------------------------
+
+
+def counts(decode: tuple[Counters, Counters], arm: Arm = Arm.AGAIN) -> Counted:
+    """One wave of a pair whose prefill found nothing in its cache."""
+    plan = planned()
+    shots = tuple(shot for shot in plan.shots if shot.arm == arm)
+    sent = sum(shot.tokens for shot in shots)
+    before = {"p": Counters(0, 0, 0), "d": decode[0]}
+    after = {"p": Counters(len(shots), sent, 0), "d": decode[1]}
+    window = Window("wave", tuple(shot.id for shot in shots), before, after, ("p",), ("d",))
+    answers = [Answer(200, "x", "length", shot.tokens, 1) for shot in shots]
+    told = [Outcome(s, Prompt(s.id, s.tokens, True), a, {}) for s, a in zip(shots, answers, strict=True)]
+    return counted(Seen(plan, told, LIMITS, facts_of("openai"), windows=(window,)), arm)
+
+
+def test_a_decode_node_that_tells_no_cached_tokens_is_not_one_that_found_none() -> None:
+    many = len([shot for shot in planned().shots if shot.arm == Arm.AGAIN])
+    silent = counts((Counters(0), Counters(many)))
+    assert (silent.tokens, silent.hit) == (None, False)
+    assert silent.doubt is not None
+    assert counts((Counters(0, cached=0), Counters(many, cached=0))).tokens == 0
+    assert counts((Counters(0, cached=0), Counters(many, cached=256 * many))).hit
+
+
+def test_counters_tell_no_more_hits_than_their_tokens_can_come_from() -> None:
+    many = len([shot for shot in planned().shots if shot.arm == Arm.AGAIN])
+    for hits in range(many + 1):
+        assert counts((Counters(0, cached=0), Counters(many, cached=256 * hits))).hits == hits
+
+
 # --- the plan -----------------------------------------------------------------------------------------------------
 
 
@@ -178,11 +212,30 @@ def facts_of(engine: str) -> FleetFacts:
     return FleetFacts("http://n", "m", Figure(2048, ""), (node,))
 
 
+# --- the judgement of words ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("lost", "kind"), [(0, None), (1, Kind.INCONCLUSIVE), (2, Kind.CORRUPT)])
+def test_words_that_only_a_cache_loses_are_a_violation_when_it_happens_twice(lost: int, kind: Kind | None) -> None:
+    plan = planned()
+    again = [shot.id for shot in plan.shots if shot.arm == Arm.AGAIN][:lost]
+
+    def outcome(shot: Shot) -> Outcome:
+        text = "lorem ipsum dolor" if shot.id in again else str(shot.sentinel)
+        cached = 64 if shot.arm == Arm.AGAIN else 0
+        answer = Answer(200, text, "length", shot.tokens, 24, cached)
+        return Outcome(shot, Prompt(shot.sentinel.owner, shot.tokens, True), answer, {})
+
+    result = judge(Seen(plan, [outcome(shot) for shot in plan.shots], LIMITS, facts_of("openai")))
+    assert {e.kind for e in result.evidence if e.check == "own-recall"} == ({kind} if kind else set())
+
+
 # --- the judgement of time ----------------------------------------------------------------------------------------
 
 
-def timed(hit_s: float, other_s: float, share: float = 1.0) -> ProbeResult:
-    """Times as a fleet would show them that needs 0.2 s for a new prompt. `share`: of the replicas with the prompt."""
+def timed(hit_s: float, other_s: float, share: float = 1.0, each: int = 100) -> ProbeResult:
+    """Times as a fleet would show them that needs 0.2 s for a new prompt. `share`: of the replicas with the prompt.
+    `each`: answers of each arm that had a time."""
     plan = planned(timing=True)
 
     def outcome(shot: Shot, i: int) -> Outcome:
@@ -192,12 +245,21 @@ def timed(hit_s: float, other_s: float, share: float = 1.0) -> ProbeResult:
         return Outcome(shot, Prompt(shot.id, shot.tokens, True), answer, {})
 
     outcomes = [outcome(shot, i) for i, shot in enumerate(plan.shots)]
+    for arm in (Arm.HIT, Arm.CROSS, Arm.FRESH):
+        late = [i for i, o in enumerate(outcomes) if o.shot.arm == arm][each:]
+        for i in late:
+            outcomes[i] = replace(outcomes[i], answer=replace(outcomes[i].answer, ttft_s=None))
     return judge(Seen(plan, outcomes, LIMITS, facts_of("openai")))
 
 
 def test_time_tells_what_nothing_else_does() -> None:
     assert kinds(timed(0.05, 0.05)) == {(Kind.FAIL, "other-key", "I7")}
     assert timed(0.05, 0.2).evidence == ()
+
+
+def test_fewer_times_show_only_a_larger_distance_and_say_so() -> None:
+    assert "100 times of each show a distance of 0.42" in text_of(timed(0.05, 0.2), "time", "first token")
+    assert "30 times of each show a distance of 0.77" in text_of(timed(0.05, 0.2, each=30), "time", "first token")
 
 
 def test_time_tells_it_too_when_only_half_of_the_replicas_hold_the_cache() -> None:

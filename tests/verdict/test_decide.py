@@ -67,3 +67,10 @@ def test_the_gate_alone_says_that_it_shows_nothing_about_leaks() -> None:
 
 def test_interruption_is_its_own_exit_code() -> None:
     assert decide([canary(Kind.LEAK)], interrupted=True).exit_code == 130
+
+
+def test_a_row_that_says_what_no_finding_says_is_never_clean() -> None:
+    odd = ProbeResult("boundary", checks=(Check("border", "500 tokens", "answered", Kind.CORRUPT),))
+    verdict = decide([odd])
+    assert (verdict.name, verdict.exit_code) == ("INCONCLUSIVE", 3)
+    assert "boundary" in verdict.sentence

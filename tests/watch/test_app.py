@@ -175,6 +175,9 @@ def test_the_history_has_the_last_runs_with_verdict_cost_log_and_report(scene: S
         assert "began" in (await ask("/runs/1/log")).text
         assert (await ask("/runs/99")).status_code == 404
         assert (await ask("/runs/99/log")).status_code == 404
+        for number in (2**63, 10**30):
+            assert (await ask(f"/runs/{number}")).status_code == 404
+            assert (await ask(f"/runs/{number}/log")).status_code == 404
         for limit in ("0", "x", "-1", "9999", "²"):
             assert (await ask(f"/history?limit={limit}")).status_code == 400
 

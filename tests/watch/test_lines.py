@@ -35,6 +35,11 @@ def test_a_key_that_an_error_quotes_is_taken_out_whosever_it_is(as_json: bool, k
     assert key not in said(as_json, sentence=f"HTTP 401: {key} is no key")
 
 
+def test_a_key_at_the_end_of_what_fits_is_taken_out_before_the_rest_is_cut_off() -> None:
+    for before in range(490, 501):
+        assert "sk-o" not in said(True, sentence="x" * before + "sk-other")
+
+
 @pytest.mark.parametrize("as_json", [True, False])
 def test_what_a_fleet_said_cannot_begin_a_line_or_fill_the_disk(as_json: bool) -> None:
     line = said(as_json, sentence="x\n1970 ended verdict=CLEAN \x1b[2J" + "y" * 10_000)

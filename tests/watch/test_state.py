@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from pagefence.mistakes import Usage
 from pagefence.watch.budget import Bucket, full
 from pagefence.watch.records import Phase
 from pagefence.watch.schedule import Slot
-from pagefence.watch.schema import VERSION
+from pagefence.watch.schema import VERSION, migrate
 from pagefence.watch.state import State
 from tests.watch.scene import CHEAP, CLEAN, DEAR, Scene, watched
 
@@ -170,3 +171,53 @@ def test_the_same_seed_asks_the_same_questions(tmp_path: Path) -> None:
         asyncio.run(story())
         seeds.append(scene.asked)
     assert seeds[0] == seeds[1]
+
+
+def test_a_kill_between_the_tables_and_the_seed_does_not_end_the_watch_for_good(tmp_path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(tmp_path / "watch.db")) as connection:
+        migrate(connection, 7)
+        assert connection.execute("SELECT seed FROM base").fetchall() == [(7,)]
+        connection.execute("DELETE FROM base")
+        connection.commit()
+    scene = Scene(tmp_path / "watch.db")
+    asyncio.run(scene.until(scene.opened(), 1100))
+    assert scene.asked
+
+
+def test_a_damaged_file_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
+    scene = Scene(tmp_path / "watch.db")
+    watcher = scene.opened()
+    asyncio.run(scene.until(watcher, 9000))
+    watcher.state.close()
+    whole = scene.path.read_bytes()
+    hidden = 0
+    for start in range(4096, len(whole), 4096):
+        scene.path.write_bytes(whole[:start] + b"\xa5" * 512 + whole[start + 512 :])
+        for beside in ("-wal", "-shm"):
+            scene.path.with_name(scene.path.name + beside).unlink(missing_ok=True)
+        with pytest.raises(Usage, match="cannot keep the state"):
+            scene.opened().state.close()
+        hidden += 1
+    assert hidden > 3
+
+
+def test_a_seed_that_no_file_can_hold_is_a_mistake_of_the_user(tmp_path: Path) -> None:
+    with pytest.raises(Usage, match="cannot keep the state"):
+        State(tmp_path / "watch.db", 1000.0, 2**70)
+
+
+def test_evidence_that_another_version_wrote_begins_anew_and_loses_no_run(tmp_path: Path) -> None:
+    scene = Scene(tmp_path / "watch.db", (watched(modules=(CHEAP,)),))
+    scene.answers = [replace(CLEAN, counts={"canary": (10, 0)})] * 2
+
+    async def story() -> None:
+        watcher = scene.opened()
+        await scene.until(watcher, scene.now + 1)
+        with sqlite3.connect(scene.path) as db:
+            db.execute("UPDATE evidence SET process = ?", ('{"log_staked": "[1, 2, 3]", "null_rate": 0.1}',))
+        assert watcher.state.evidence("eu") == {}
+        await scene.until(watcher, scene.now + 61)
+        assert [record.verdict for record in watcher.state.history(9)] == ["CLEAN", "CLEAN"]
+        assert watcher.state.evidence("eu")["canary"][0].n == 10
+
+    asyncio.run(story())

@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -337,5 +338,30 @@ def test_the_nap_ends_when_something_is_due(scene: Scene) -> None:
         assert watcher.nap_s() == 5.0
         scene.now = 1000 + 58
         assert watcher.nap_s() == pytest.approx(2.0)
+
+    asyncio.run(story())
+
+
+def test_a_clock_that_is_set_back_under_a_watch_does_not_silence_it(scene: Scene) -> None:
+    async def story() -> None:
+        watcher = scene.opened()
+        await scene.until(watcher, 200_000)
+        scene.now -= 86_400
+        before = scene.runs_of("gate")
+        await scene.until(watcher, scene.now + 600)
+        assert scene.runs_of("gate") >= before + 9
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("odd", [{"prompt_tokens": 2**70}, {"sentence": "\ud800"}], ids=["number", "letter"])
+def test_what_no_column_can_hold_is_told_and_the_watch_goes_on(scene: Scene, odd: dict[str, Any]) -> None:
+    async def story() -> None:
+        watcher = scene.opened()
+        scene.answers = [replace(CLEAN, verdict="LEAK", **odd)]
+        await scene.look(watcher)
+        assert any(fields.get("verdict") == "LEAK" for fields in scene.events("ended"))
+        await scene.until(watcher, scene.now + 600)
+        assert watcher.state.history(1)[0].verdict == "CLEAN"
 
     asyncio.run(story())

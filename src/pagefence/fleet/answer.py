@@ -21,6 +21,7 @@ _TOO_LONG = (
     "`inputs` must have less than",
     "`inputs` tokens + `max_new_tokens` must be",
 )
+_MOST_TOKENS = 2**40
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +161,8 @@ def _word(value: object) -> str | None:
 
 
 def _count(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    """A number of tokens. One that no prompt can have is none: databases and divisions could not hold it either."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_TOKENS else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,17 +7,19 @@ was sent. A node that tells nothing makes the sum of its side unknown: a part is
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from pagefence.fleet.engines import ADAPTERS, Asked
-from pagefence.fleet.engines.adapter import Counters
+from pagefence.fleet.engines.adapter import Counters, Holding
 from pagefence.fleet.facts import DECODE, FleetFacts, NodeFacts
 from pagefence.fleet.http import Fleet
 
 METRICS = "/metrics"
-_MOST_NODES = 64  # each is asked twice for each wave of a plan
-_READERS = {a.engine: a.counters for a in ADAPTERS if a.counters is not None}
+_MOST_NODES = 64  # each is asked twice for each wave of a plan, and again and again after a race
+_COUNTERS = {a.engine: (METRICS, a.counters) for a in ADAPTERS if a.counters is not None}
+_HOLDINGS = {a.engine: (a.held_at, a.held) for a in ADAPTERS if a.held is not None}
 
 # By node URL.
 Count = Mapping[str, Counters]
@@ -56,13 +58,27 @@ def sides(facts: FleetFacts) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 async def read_counters(fleet: Fleet, facts: FleetFacts) -> Count:
     """The counters of every node whose engine has any. Never raises; a node that does not answer tells nothing."""
-    nodes = [node for node in facts.nodes if node.engine in _READERS]
+    return await _read(fleet, facts, _COUNTERS)
+
+
+async def read_holdings(fleet: Fleet, facts: FleetFacts) -> Mapping[str, Holding]:
+    """What requests hold of every node whose engine tells it, by node URL. Never raises, as `read_counters`."""
+    return await _read(fleet, facts, _HOLDINGS)
+
+
+_T = TypeVar("_T")
+
+
+async def _read(
+    fleet: Fleet, facts: FleetFacts, readers: Mapping[str, tuple[str, Callable[[Asked, str], _T]]]
+) -> dict[str, _T]:
     if len(facts.nodes) > _MOST_NODES:
         return {}
-    told = await asyncio.gather(*(_read(fleet, node) for node in nodes))
+
+    async def one(node: NodeFacts) -> _T:
+        path, reader = readers[str(node.engine)]
+        return reader(Asked(node.url, {path: await fleet.get(node.url, path, "admin")}), node.role)
+
+    nodes = [node for node in facts.nodes if node.engine in readers]
+    told = await asyncio.gather(*map(one, nodes))
     return dict(zip((node.url for node in nodes), told, strict=True))
-
-
-async def _read(fleet: Fleet, node: NodeFacts) -> Counters:
-    reply = await fleet.get(node.url, METRICS, "admin")
-    return _READERS[str(node.engine)](Asked(node.url, {METRICS: reply}), node.role)

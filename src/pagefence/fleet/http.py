@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from pagefence.fleet.answer import Answer, Piece, decode_json, mapping, read_piece, shape
+from pagefence.fleet.lines import lines
 from pagefence.fleet.target import Keys, Target
 from pagefence.mistakes import Usage
 
@@ -231,7 +232,7 @@ class Fleet:
                 if _packed(response):
                     reading.problem = _packed(response)
                 elif "text/event-stream" in response.headers.get("content-type", ""):
-                    await reading.events(response.aiter_lines(), started)
+                    await reading.events(lines(response.aiter_bytes(), _LARGEST_BODY), started)
                 else:
                     raw = await _read(response)
                     reading.whole(raw, time.monotonic() - started)
@@ -306,24 +307,23 @@ class _Reading:
             self.problem = f"the body is no completion ({shape(raw)})" if self.status == 200 else None
         self.pieces.append(piece)
 
-    async def events(self, lines: AsyncIterator[str], started: float) -> None:
+    async def events(self, lines: AsyncIterator[bytes | None], started: float) -> None:
         ended = failed = False
-        size = 0
         async for line in lines:
-            size += len(line)
-            if size > _LARGEST_BODY:
+            if line is None:
                 self.problem = "the stream does not end"
                 return
-            if not line.startswith("data:"):
+            if not line.startswith(b"data:"):
                 continue
-            data = line[5:].strip()
-            if data == "[DONE]":
+            # An engine may cut a letter in two: the words around it still count.
+            data = line[5:].strip().decode("utf-8", "replace").encode()
+            if data == b"[DONE]":
                 ended = True
                 break
-            value = decode_json(data.encode())
+            value = decode_json(data)
             piece = read_piece(value)
             if not piece.shaped:
-                self.problem = f"a stream event is no completion ({shape(data.encode())})"
+                self.problem = f"a stream event is no completion ({shape(data)})"
             failed = failed or piece.error is not None
             if not failed:
                 # What follows an error is no answer: SGLang sends the usage of its placeholder prompt [seen on 0.5.23].

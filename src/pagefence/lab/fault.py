@@ -30,7 +30,7 @@ class Fault:
     tells the mechanism. `rules`: what it breaks; any of them is its own reason. `bounds` is a small world for the
     explorer and the simulator in which the fault shows; `below` breaks what lies under the machines there. `world` is
     the same for the real engine, as settings of `pagefence serve`; `not_in_engine` says why it cannot show there, and
-    `needs_hang_ups` that it shows only where clients hang up, which no probe does.
+    `needs_hang_ups` that it shows only where clients hang up, which in a default `verify` none does.
     `outside`: guards that stand before the overridden decision and would refuse before the fault is reached; the world
     is built without them. `hidden_by`: what `--guards off` leaves out besides, because it would contain the fault.
     """

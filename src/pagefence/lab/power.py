@@ -33,6 +33,7 @@ VIOLATIONS = ("LEAK", "CORRUPT", "FAIL")
 _RACES = ("double-free", "duplicate-room", "early-send", "metadata-race")
 _FRESH = {
     "page-leak": "each run takes pages that never come back, and the next would find fewer",
+    "hash-collision": "what one run leaves in the cache is found by the first prompt of the next",
     "double-free": "a page with two owners stays so, and the next run would be hit by what this one did",
 }
 RACE_PROFILE = Profile(probes=400, tokens=80_000, seconds=300.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -55,6 +56,8 @@ def power_command(
     if unknown:
         raise Usage(f"--profile {unknown[0]!r} is none of {', '.join(_PROFILES)}")
     chosen = [faults.find(name) for name in only] if only else list(faults.FAULTS.values())
+    if report is not None and os.path.realpath(report) == os.path.realpath(state):
+        raise Usage(f"--report would write over {state}, which is the file of --state")
     log = PowerLog.at(state)
     if report is not None:
         write_atomically(report, page(log, faults.FAULTS).encode(), READABLE)
@@ -71,6 +74,6 @@ def power_command(
         timeout,
     )
     left = sum(len(keys) for _, keys in plan.todo(log))
-    with Ticker(Console(stderr=True)) as ticker, terminated_is_interrupted():
+    with log.alone(), Ticker(Console(stderr=True)) as ticker, terminated_is_interrupted():
         ticker.say(f"{len(log.runs)} runs are done, {left} are left; {state} keeps each as it ends")
         measure(plan, log, ticker)

@@ -6,14 +6,17 @@ cut off before the next one is written, so that it spoils none.
 
 from __future__ import annotations
 
+import fcntl
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from pagefence.files import one_clear_line
+from pagefence.mistakes import Usage
 
 CLEAN = "no fault"
 VERIFY, RACE, USUAL = "verify", "race", "usual script"
@@ -57,11 +60,28 @@ class PowerLog:
 
     @classmethod
     def at(cls, path: Path) -> PowerLog:
-        """What the file holds of whole lines. Raises CannotWrite for one that cannot be read."""
+        """What the file holds of whole lines. Raises CannotWrite for one that cannot be read, and Usage for a file of
+        something else: its end would be cut off as torn."""
         with one_clear_line(path):
             raw = path.read_bytes() if path.exists() else b""
-        lines = (_line(line) for line in raw.split(b"\n")[:-1])
-        return cls(path, {line.key: line for line in lines if line is not None})
+        whole = raw.split(b"\n")
+        lines = [line for line in map(_line, whole[:-1]) if line is not None]
+        if len(whole) > 1 and not lines:
+            raise Usage(f"{path} holds no runs of this command, and what it holds would be written over; name another")
+        return cls(path, {line.key: line for line in lines})
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Nobody else measures into this file meanwhile: each would do the other's runs, beside each other. Raises
+        Usage, and CannotWrite."""
+        with one_clear_line(self.path):
+            file = self.path.open("ab")
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise Usage(f"another measurement writes to {self.path}; wait for it, or name another file") from None
+            yield
 
     def put(self, line: Line) -> None:
         """Append one run; when this returns it is on the disk. Raises CannotWrite."""
@@ -82,6 +102,10 @@ class PowerLog:
             key=lambda r: r.seed,
         )
 
+    def failed(self, fault: str, profile: str) -> int:
+        """Runs that could not be made."""
+        return sum(bool(r.error) for r in self.runs.values() if (r.fault, r.profile) == (fault, profile))
+
 
 def _whole(raw: bytes) -> int:
     """How many bytes are whole lines."""
@@ -91,5 +115,5 @@ def _whole(raw: bytes) -> int:
 def _line(raw: bytes) -> Line | None:
     try:
         return msgspec.json.decode(raw, type=Line)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None

@@ -63,9 +63,10 @@ def _table(log: PowerLog, faults: Sequence[Fault], profile: str, usual: bool) ->
             rows.append(f"| {fault.name} | not run |" + " |" * (len(head) - 2))
             continue
         found = [r for r in runs if r.found]
+        failed = log.failed(fault.name, profile)
         cells = [
             fault.name,
-            f"{len(found)} of {len(runs)}",
+            f"{len(found)} of {len(runs)}" + (f" ({failed} more could not be made)" if failed else ""),
             shown_interval(len(found), len(runs)),
             f"{sum(by_prompts(r) for r in runs)} of {len(runs)}",
             _counted(r.verdict for r in runs),

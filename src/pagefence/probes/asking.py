@@ -96,7 +96,8 @@ async def _planned(
     )
     examination.plan = plan
     consent(estimate(plan))
-    announce(cost_of(plan, config, found, await measure(fleet) if config.paced else None))
+    cost = cost_of(plan, config, found, await measure(fleet) if config.paced else None)
+    announce(f"{examination.found.sentence}; {cost}" if examination.found is not None else cost)
     await execute(fleet, plan, examination.log, progress, Watcher(fleet, facts))
 
 
@@ -104,13 +105,13 @@ async def _race(
     fleet: Fleet, examination: Examination, progress: Progress, announce: Callable[[str], None], consent: Consent
 ) -> None:
     """Last, and apart from the plan of the others: a fleet that it leaves damaged would damage their answers."""
-    config, found = examination.config, examination.limits
-    assert found is not None
+    config, facts, found = examination.config, examination.facts, examination.limits
+    assert facts is not None and found is not None
     crowd = race_plan(found, config.seed, config.race)
     consent(crowd.estimate)
     announce(crowd.cost)
     examination.race = RaceLog(crowd)
-    await race(fleet, examination.race, examination.log, progress)
+    await race(fleet, facts, examination.race, examination.log, progress)
 
 
 async def _by_asking(
@@ -133,7 +134,6 @@ async def _by_asking(
     found = limits_of(examination.found, facts)
     if isinstance(found, str):
         return f"the limits are unknown ({unknown}), and asking did not find them: {found}"
-    announce(examination.found.sentence)
     return found
 
 

@@ -45,6 +45,18 @@ class Evidence:
     details: Mapping[str, object] = field(default_factory=dict)
 
 
+def doubt(
+    probe: str,
+    what: str,
+    remedy: str | None = None,
+    check: str = "control",
+    where: str = "",
+    details: Mapping[str, object] | None = None,
+) -> Evidence:
+    """The finding that something is open."""
+    return Evidence(Kind.INCONCLUSIVE, probe, check, where, what, remedy=remedy, details=details or {})
+
+
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
     """One probe's outcome.

@@ -93,7 +93,8 @@ def look(text: str, sentinel: Sentinel) -> Sighting:
 
 def scan(text: str, sentinels: Iterable[Sentinel], own: Sentinel | None) -> list[Sighting]:
     """Every sentinel but the reader's own of which `text` holds at least a shard."""
-    others = (s for s in sentinels if own is None or s.owner != own.owner)
+    said = set(spoken(text))  # few texts hold two words of a sentinel, so few are looked at closely
+    others = (s for s in sentinels if (own is None or s.owner != own.owner) and len(said.intersection(s.words)) > 1)
     return [sighting for sighting in (look(text, s) for s in others) if sighting.shards or sighting.whole]
 
 

@@ -78,6 +78,11 @@ def _doubts(results: Sequence[ProbeResult]) -> list[str]:
             doubts.append(f"{result.name} checked nothing")
         if result.name == "canary" and result.finished and not result.shown and not result.evidence:
             doubts.append("no answer could have shown anything")
+    # A row that is not as it should be has its finding, here or with another probe; without any, one was lost.
+    odd = [(r.name, c) for r in results for c in r.checks if c.kind is not None]
+    if odd and not any(r.evidence for r in results):
+        name, check = odd[0]
+        doubts.append(f"{name}: {check.id} {check.where} is {check.kind}, and no finding says so")
     return doubts
 
 

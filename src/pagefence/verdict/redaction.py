@@ -60,9 +60,9 @@ def redaction(examination: Examination, keys: Keys, unredacted: bool) -> Redacti
     """What holds for a run. `unredacted`: the fleet holds nobody's text, or the user wants to read it all the same."""
     if unredacted:
         return Redaction(keys, None)
-    plan = examination.log.plan
-    sentinels = plan.sentinels if plan is not None else ()
-    return Redaction(keys, frozenset(word.lower() for sentinel in sentinels for word in sentinel.words))
+    plan, race = examination.log.plan, examination.race
+    planted = [*(plan.sentinels if plan else ()), *(shot.sentinel for shot in (race.plan.everything if race else ()))]
+    return Redaction(keys, frozenset(word.lower() for sentinel in planted for word in sentinel.words))
 
 
 def mapped(value: Any, change: Callable[[str], str]) -> Any:

@@ -55,7 +55,7 @@ def _manifest(
     folder: Path,
 ) -> Manifest:
     """What `pagefence replay` needs besides the bodies: the findings, and what their judges need to conclude."""
-    outcomes = {o.shot.id: o for o in examination.log.outcomes}
+    outcomes = {o.shot.id: o for o in examination.outcomes}
     support = [o for o in outcomes.values() if _supports(o)]
     named = {*wanted, *(planter for planter in wanted.values() if planter is not None)}
     for outcome in support:

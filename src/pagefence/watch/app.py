@@ -82,17 +82,23 @@ async def _history(watcher: Watcher, request: Request) -> Response:
 
 
 async def _report(watcher: Watcher, request: Request) -> Response:
-    report = watcher.state.report(request.path_params["id"])
+    report = watcher.state.report(_run(request))
     if report is None:
         raise HTTPException(404, "there is no report of this run: it runs, it was interrupted, or it was forgotten")
     return Response(report, media_type="application/json")
 
 
 async def _log(watcher: Watcher, request: Request) -> Response:
-    record = watcher.state.record(request.path_params["id"])
+    record = watcher.state.record(_run(request))
     if record is None:
         raise HTTPException(404, "there is no such run, or it was forgotten")
     return PlainTextResponse(record.log + "\n", headers={"x-content-type-options": "nosniff"})
+
+
+def _run(request: Request) -> int:
+    """The number of a run; 0, which none has, for one that no column can hold."""
+    number: int = request.path_params["id"]
+    return number if number < 2**63 else 0
 
 
 async def _livez(watcher: Watcher, request: Request) -> Response:

@@ -30,9 +30,10 @@ def lines(
     def clean(value: object) -> object:
         if value is None or isinstance(value, bool | int | float):
             return value
-        text = str(value)[:_LONGEST]
+        text = str(value)
         for each in every:
             text = each.redact(text)
+        text = text[:_LONGEST]
         # A line end in a value would let a fleet write log lines of its own.
         return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 

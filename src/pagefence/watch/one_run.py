@@ -56,7 +56,7 @@ async def run_once(watched: Watched, module: Module, seed: int, fresh: bool = Tr
         occurred=verdict.occurred,
         sentence=_sentence(verdict, watched.keys, module, late, phase),
         phase=phase,
-        model=_model(examination),
+        model=_model(examination, watched.keys),
         requests=examination.log.requests,
         prompt_tokens=examination.log.prompt_tokens,
         new_tokens=examination.log.new_tokens,
@@ -85,10 +85,10 @@ def _sentence(verdict: Verdict, keys: Keys, module: Module, late: bool, phase: P
     return f"stopped before the end: {said}" if phase is Phase.INTERRUPTED else said
 
 
-def _model(examination: Examination) -> str | None:
+def _model(examination: Examination, keys: Keys) -> str | None:
     """The name under which the fleet serves it, fit for a label."""
     name = examination.facts.model if examination.facts is not None else None
-    return "".join(c for c in name if c.isprintable())[:120] or None if name else None
+    return "".join(c for c in keys.redact(name) if c.isprintable())[:120] or None if name else None
 
 
 @dataclass(slots=True)

@@ -78,11 +78,21 @@ def migrate(connection: sqlite3.Connection, seed: int) -> None:
     """Make the tables, or check them. Raises Usage for a file of a newer PageFence, or of something else."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version == VERSION:
+        _check(connection, seed)
         return
     if version > VERSION:
         raise Usage(f"it was written by a newer PageFence (schema {version}, this one knows {VERSION})")
     if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
         raise Usage("it is a database of something else")
-    connection.executescript(f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version = {VERSION}; COMMIT;")
-    with connection:
+    connection.executescript(
+        f"BEGIN IMMEDIATE; {_TABLES} INSERT INTO base VALUES ({seed:d}); PRAGMA user_version = {VERSION}; COMMIT;"
+    )
+
+
+def _check(connection: sqlite3.Connection, seed: int) -> None:
+    """What is damaged shows now, and not in the middle of a run. A file of which a kill took the seed gets another."""
+    (found,) = connection.execute("PRAGMA quick_check (1)").fetchone()
+    if found != "ok":
+        raise Usage(f"the file is damaged ({found}); move it away, or give another one with --state")
+    if connection.execute("SELECT count(*) FROM base").fetchone()[0] == 0:
         connection.execute("INSERT INTO base VALUES (?)", (seed,))

@@ -14,7 +14,7 @@ import secrets
 import sqlite3
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,8 @@ class State:
             if seed is not None:
                 self._db.execute("UPDATE base SET seed = ?", (seed,))
             self.interrupted = self._interrupt(now)
-        except (OSError, sqlite3.Error, Usage) as error:
+        # The last two: rows that hold what none of ours does, and a seed that no column can hold.
+        except (OSError, sqlite3.Error, Usage, ValueError, OverflowError) as error:
             self._lock.close()
             raise Usage(f"cannot keep the state of the watch in {path}: {error}") from None
 
@@ -203,10 +204,17 @@ class State:
         return (0, 0) if row is None else (row[0], row[1])
 
     def evidence(self, target: str) -> dict[str, tuple[EProcess, float | None]]:
-        """Its e-processes by probe, and since when each has been in alarm."""
+        """Its e-processes by probe, and since when each has been in alarm.
+
+        What another version of PageFence wrote and this one cannot read begins anew.
+        """
         wanted = "SELECT probe, process, alarmed FROM evidence WHERE target = ? ORDER BY probe"
         rows = self._db.execute(wanted, (target,))
-        return {probe: (restored(msgspec.json.decode(process)), alarmed) for probe, process, alarmed in rows}
+        found: dict[str, tuple[EProcess, float | None]] = {}
+        for probe, process, alarmed in rows:
+            with suppress(KeyError, TypeError, ValueError):
+                found[probe] = (restored(msgspec.json.decode(process)), alarmed)
+        return found
 
     def forget_evidence(self, target: str) -> None:
         """Begin its e-processes anew: the cause of an alarm was found and mended."""

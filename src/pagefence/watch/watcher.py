@@ -96,14 +96,11 @@ class Watcher:
             0.0,
             "unknown",
         )
-        longest = max((m.every_s or _HOUR_S for m in watched.modules), default=_HOUR_S)
-        slots = {}
-        for module in watched.modules:
-            slot = self.state.slot(watched.name, module.name) or Slot(None, now)
-            slots[module.name] = replace(slot, due=sane(slot.due, now, module.every_s, module.jitter))
-        self.state.place(watched.name, bucket, slots)
-        resume = min(resume, now + backoff_s(saturated, longest))
-        return Standing(watched, bucket, slots, saturated, resume, model)
+        slots = {m.name: self.state.slot(watched.name, m.name) or Slot(None, now) for m in watched.modules}
+        standing = Standing(watched, bucket, slots, saturated, resume, model)
+        _in_time(standing, now)
+        self.state.place(watched.name, bucket, standing.slots)
+        return standing
 
     # The schedule
 
@@ -114,6 +111,7 @@ class Watcher:
         if self.stopping:
             return
         for standing in self.standings.values():
+            _in_time(standing, now)
             before, standing.waiting = standing.waiting, {}
             for module in self._due(standing, now):
                 others_turn = standing.asking and standing.last == SCHEDULED
@@ -219,7 +217,7 @@ class Watcher:
             record = self.state.end(run, ran, now, bucket, saturated, evidence, kept)
             standing.slots[module.name] = self.state.slot(watched.name, module.name) or standing.slots[module.name]
             self.trouble = None
-        except sqlite3.Error as error:
+        except (sqlite3.Error, ValueError, OverflowError) as error:  # the last two: what no column can hold
             self._troubled(error)
         standing.model = ran.model or standing.model
         if record is not None:
@@ -243,7 +241,7 @@ class Watcher:
             after[probe] = (process, since)
         return after
 
-    def _troubled(self, error: sqlite3.Error) -> None:
+    def _troubled(self, error: Exception) -> None:
         said = f"the state cannot be written: {error}"
         if said != self.trouble:
             self._say("trouble", what=said)
@@ -316,6 +314,18 @@ class Watcher:
             task.cancel()
         if left:
             await asyncio.wait(left)
+
+
+def _in_time(standing: Standing, now: float) -> None:
+    """Nothing is due later than its period allows: a clock that was set back must not silence a watch until then."""
+    modules = standing.watched.modules
+    for module in modules:
+        slot = standing.slots[module.name]
+        due = sane(slot.due, now, module.every_s, module.jitter)
+        if due != slot.due:
+            standing.slots[module.name] = replace(slot, due=due)
+    longest = max((m.every_s or _HOUR_S for m in modules), default=_HOUR_S)
+    standing.resume = min(standing.resume, now + backoff_s(standing.saturated, longest))
 
 
 def _without_answer(sentence: str, phase: Phase, held: int) -> Ran:

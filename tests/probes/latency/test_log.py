@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -160,3 +162,55 @@ def test_the_unit_of_a_moment_shows_in_its_size(value: object) -> None:
 @pytest.mark.parametrize("value", [None, True, "yesterday", -5, 12, [1]])
 def test_what_is_no_moment_is_none(value: object) -> None:
     assert moment(value) == 0.0
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "100,0.5," + "y" * 200_000,  # a column that Python's reader refuses
+        "100\r5,0.5,x",  # a line end that is none
+        "100,0.5",
+    ],
+    ids=["long column", "stray line end", "short"],
+)
+def test_a_table_line_that_no_reader_takes_is_counted_and_the_next_one_is_used(tmp_path: Path, line: str) -> None:
+    found, read = read_all(write(tmp_path / "a.csv", "prompt_tokens,ttft_s,x", line, "100,0.5,x"))
+    assert len(found) == 1
+    assert read.bad == {"has another number of columns than the first line": 1}
+
+
+def test_a_first_line_that_no_reader_takes_makes_no_line_usable(tmp_path: Path) -> None:
+    found, read = read_all(write(tmp_path / "a.csv", "prompt_tokens,ttft_s," + "y" * 200_000, "100,0.5,x"))
+    assert not found
+    assert read.too_many_bad
+
+
+def test_a_number_that_no_float_holds_is_no_number(tmp_path: Path) -> None:
+    found, read = read_all(write(tmp_path / "a", '{"prompt_tokens": 1' + "0" * 400 + ', "ttft_s": 1}', OTEL))
+    assert len(found) == 1
+    assert sum(read.bad.values()) == 1
+
+
+def test_a_packed_log_that_is_damaged_inside_breaks_off(tmp_path: Path) -> None:
+    packed = bytearray(gzip.compress(b"".join(json.dumps(OTEL | {"n": n}).encode() + b"\n" for n in range(200))))
+    packed[30] ^= 0xFF
+    packed[31] ^= 0x55
+    (tmp_path / "a.gz").write_bytes(packed)
+    _, read = read_all(tmp_path / "a.gz")
+    assert read.broke is not None
+
+
+def test_json_lines_behind_a_byte_order_mark_are_json_lines(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"\xef\xbb\xbf" + json.dumps(OTEL).encode() + b"\n")
+    assert len(read_all(tmp_path / "a")[0]) == 1
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_pipe_is_read_like_a_file(tmp_path: Path, packed: bool) -> None:
+    raw = (json.dumps(OTEL) + "\n").encode() * 3
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(gzip.compress(raw) if packed else raw,))
+    writer.start()
+    assert len(read_all(pipe)[0]) == 3
+    writer.join()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -9,11 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from pagefence.mistakes import CouldNotAsk
+from pagefence.mistakes import CouldNotAsk, Usage
+from pagefence.probes.latency import prometheus
 from pagefence.probes.latency.floor import Physics
+from pagefence.probes.latency.offline import source
 from pagefence.probes.latency.prometheus import Process, _most, ask
 from pagefence.probes.latency.tally import Floors
 from tests.probes.toy import served
@@ -27,10 +32,10 @@ def histogram(values: list[float], bounds: tuple[float, ...]) -> tuple[tuple[flo
     return tuple((le, float(sum(v <= le for v in values))) for le in (*bounds, INF))
 
 
-def server(requests: list[tuple[float, float]], uncached: bool = True, running: bool = True) -> Starlette:
+def server(requests: list[tuple[float, float]], uncached: bool = True, running: str | None = "0.0") -> Starlette:
     """A Prometheus server over the vLLM metrics of these (tokens, seconds)."""
     length = "vllm:request_prefill_kv_computed_tokens" if uncached else "vllm:request_prompt_tokens"
-    stored: dict[str, list[tuple[dict[str, str], float]]] = {}
+    stored: dict[str, list[tuple[dict[str, str], float | str]]] = {}
     for name, values, bounds in (
         (length, [n for n, _ in requests], LENGTHS),
         ("vllm:time_to_first_token_seconds", [t for _, t in requests], TIMES),
@@ -38,8 +43,8 @@ def server(requests: list[tuple[float, float]], uncached: bool = True, running: 
         stored[f"{name}_bucket"] = [
             ({"le": "+Inf" if le == INF else str(le)}, n) for le, n in histogram(values, bounds)
         ]
-    if running:
-        stored["vllm:num_requests_running"] = [({}, 0.0)]
+    if running is not None:
+        stored["vllm:num_requests_running"] = [({}, running)]
 
     async def query(request: Request) -> JSONResponse:
         name = request.query_params["query"].partition("{")[0]
@@ -76,7 +81,7 @@ def test_prompt_tokens_prove_nothing_where_a_cache_may_have_held_them() -> None:
 
 
 def test_without_the_number_of_running_requests_nothing_is_proven() -> None:
-    assert verdicts(server([*HONEST, *[(5000.0, 0.05)] * 30], running=False)) == ["INCONCLUSIVE"]
+    assert verdicts(server([*HONEST, *[(5000.0, 0.05)] * 30], running=None)) == ["INCONCLUSIVE"]
 
 
 def test_without_a_floor_or_without_metrics_it_is_inconclusive() -> None:
@@ -88,6 +93,60 @@ def test_without_a_floor_or_without_metrics_it_is_inconclusive() -> None:
 def test_what_is_no_prometheus_server_could_not_be_asked() -> None:
     with served(Starlette()) as url, pytest.raises(CouldNotAsk, match="not as a Prometheus server"):
         ask(url, FLOORS, False)
+
+
+LEAKING = [*HONEST, *[(5000.0, 0.05)] * 30]
+
+
+@pytest.mark.parametrize("running", ["NaN", "-100", "+Inf"])
+def test_a_number_of_running_requests_that_is_none_proves_nothing(running: str) -> None:
+    assert verdicts(server(LEAKING, running=running)) == ["INCONCLUSIVE"]
+
+
+@pytest.mark.parametrize("value", [{"a": 1}, [0, int("9" * 309)], [], None, "xy", [0, ["1"]]])
+def test_a_sample_without_a_figure_is_none(value: object) -> None:
+    async def query(request: Request) -> Response:
+        result = [1, {"metric": [], "value": value}, {"metric": {"le": "+Inf"}, "value": value}]
+        return Response(json.dumps({"status": "success", "data": {"result": result}}))
+
+    assert verdicts(Starlette(routes=[Route("/api/v1/query", query)])) == ["INCONCLUSIVE"]
+
+
+def test_an_answer_that_does_not_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def query(request: Request) -> Response:
+        async def drip() -> AsyncIterator[bytes]:
+            while True:
+                yield b" "
+                await asyncio.sleep(0.01)
+
+        return StreamingResponse(drip())
+
+    monkeypatch.setattr(prometheus, "_LONGEST_S", 0.2)
+    application = Starlette(routes=[Route("/api/v1/query", query)])
+    with served(application) as url, pytest.raises(CouldNotAsk, match="does not end"):
+        ask(url, FLOORS, False)
+
+
+def test_an_answer_without_bounds_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def query(request: Request) -> Response:
+        return Response(b" " * 10_000)
+
+    monkeypatch.setattr(prometheus, "_LARGEST", 1000)
+    application = Starlette(routes=[Route("/api/v1/query", query)])
+    with served(application) as url, pytest.raises(CouldNotAsk, match="does not end"):
+        ask(url, FLOORS, False)
+
+
+@pytest.mark.parametrize("url", ["http://", "http://[::", "http://a:99999", "http://a b", "http://a?x=1", "ftp://a"])
+def test_what_is_no_url_of_a_server_is_said_before_it_is_asked(url: str) -> None:
+    with pytest.raises(Usage, match="no URL of a Prometheus server"):
+        source({"prometheus": url}, {}, {})
+
+
+def test_a_password_in_the_url_of_a_server_is_neither_used_nor_quoted() -> None:
+    with pytest.raises(Usage) as caught:
+        source({"prometheus": "http://me:geheim@prometheus:9090"}, {}, {})
+    assert "geheim" not in str(caught.value)
 
 
 REQUEST = st.tuples(st.floats(1, 20_000), st.floats(0.0, 5.0))

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
-from jinja2 import TemplateError
+from jinja2 import TemplateError, nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from pagefence.engine.model.gguf_file import GGUFFile
@@ -27,19 +27,19 @@ class Shield:
     """
 
     def __init__(self, messages: Any, control: Iterable[str]) -> None:
-        used = set("".join(_strings(messages)))
-        firsts = sorted({token[0] for token in control if token})
-        free = (chr(code) for codes in _PRIVATE_USE for code in codes if chr(code) not in used)
-        stand_ins = dict(zip(firsts, free, strict=False))
-        if len(stand_ins) < len(firsts):
+        words = "".join(_strings(messages))
+        firsts = sorted({token[0] for token in control if token and token[0] in words})
+        free = (chr(code) for codes in _PRIVATE_USE for code in codes if chr(code) not in words)
+        self._stand_ins = list(zip(firsts, free, strict=False))
+        if len(self._stand_ins) < len(firsts):
             raise ValueError("a message uses every private-use character of Unicode")
-        self._hide = str.maketrans(stand_ins)
-        self._restore = str.maketrans({stand_in: char for char, stand_in in stand_ins.items()})
 
     def hide(self, value: Any) -> Any:
         """A copy of `value` with every string in it shielded."""
         if isinstance(value, str):
-            return value.translate(self._hide)
+            for char, stand_in in self._stand_ins:  # of a long text a hundred times faster than `translate`
+                value = value.replace(char, stand_in)
+            return value
         if isinstance(value, Mapping):
             return {self.hide(key): self.hide(item) for key, item in value.items()}
         if isinstance(value, (list, tuple)):
@@ -48,7 +48,9 @@ class Shield:
 
     def restore(self, text: str) -> str:
         """`text` with the client's own characters again."""
-        return text.translate(self._restore)
+        for char, stand_in in self._stand_ins:
+            text = text.replace(stand_in, char)
+        return text
 
 
 class ChatTemplate:
@@ -64,9 +66,10 @@ class ChatTemplate:
         environment.globals["strftime_now"] = _now
         try:
             self._template = environment.from_string(source)
+            self.syntax: nodes.Template = environment.parse(source)
         except TemplateError as error:
             raise ModelError(f"the model's chat template is not valid Jinja: {error}.") from error
-        self._tokens = {"bos_token": bos, "eos_token": eos}
+        self.tokens = {"bos_token": bos, "eos_token": eos}
 
     @classmethod
     def from_gguf(cls, file: GGUFFile) -> ChatTemplate | None:
@@ -96,7 +99,7 @@ class ChatTemplate:
     def render(self, messages: Any, variables: Mapping[str, Any]) -> str:
         """The conversation as one text. Raises ValueError when the template refuses it."""
         try:
-            return self._template.render(messages=messages, **self._tokens, **variables)
+            return self._template.render(messages=messages, **self.tokens, **variables)
         except (TemplateError, TypeError, AttributeError, OverflowError) as error:
             raise ValueError(f"the model's chat template refuses these messages: {error}") from error
 

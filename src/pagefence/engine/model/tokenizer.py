@@ -66,6 +66,8 @@ class Tokenizer:
     def __init__(self, backend: Backend, template: ChatTemplate | None, ids: int = 0) -> None:
         self._backend = backend
         self._backend.encode_special_tokens = True  # "special tokens in a text are text": see `encode`
+        self._backend.no_truncation()  # a file may ask for it, and a cut prompt would be answered as if it were whole
+        self._backend.no_padding()
         self._template = template
         added = backend.get_added_tokens_decoder()
         self.control: Mapping[str, int] = {token.content: i for i, token in added.items() if token.special}
@@ -92,6 +94,29 @@ class Tokenizer:
     def has_chat_template(self) -> bool:
         return self._template is not None
 
+    @property
+    def template(self) -> ChatTemplate | None:
+        """The model's own."""
+        return self._template
+
+    @property
+    def prefix(self) -> tuple[int, ...]:
+        """What `encode` puts around a text with `add_special`."""
+        return tuple(self._prefix)
+
+    def definition(self) -> Mapping[str, Any]:
+        """All that decides how a text is cut, as `tokenizer.json` has it, without the vocabulary."""
+        whole: dict[str, Any] = json.loads(self._backend.to_str())
+        model = {name: value for name, value in whole["model"].items() if name not in ("vocab", "merges")}
+        return whole | {"model": model}
+
+    def count(self, text: str) -> int:
+        """How many tokens `encode(text)` has; other threads run meanwhile. Raises ValueError for half a character."""
+        try:
+            return len(self._backend.encode_batch_fast([text], add_special_tokens=False)[0])
+        except TypeError:
+            raise ValueError("a text holds half a character (a lone surrogate)") from None
+
     def encode(self, text: str, add_special: bool = False, parse_special: bool = False) -> list[int]:
         """Token ids of `text`.
 
@@ -100,7 +125,7 @@ class Tokenizer:
         file asks for (a BOS token, say; nothing in the embedded model). With `parse_special` the names of control
         tokens in the text become those tokens: only for text that no client wrote.
         """
-        ids = self._segments(text) if parse_special else self._plain(text)
+        ids = self._joined(self.segments(text)) if parse_special else self._plain(text)
         return [*self._prefix, *ids] if add_special else ids
 
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
@@ -123,20 +148,29 @@ class Tokenizer:
         Strings anywhere in `messages` are text, whatever they contain. Raises ModelError when the model has no
         template, ValueError when the template refuses the messages.
         """
+        variables = {"add_generation_prompt": add_generation_prompt, **variables}
+        return self._joined(self.chat_segments(messages, variables))
+
+    def chat_segments(self, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any]) -> list[str | int]:
+        """A conversation as the template writes it: texts, between them the control tokens. Raises as `render_chat`.
+
+        Strings of `messages` are text; those of `variables` may write control tokens, as the template does.
+        """
         if self._template is None:
             raise ModelError("this model has no chat template: use /v1/completions, or a model that has one.")
         shield = Shield(messages, self.control)
-        variables = {"add_generation_prompt": add_generation_prompt, **variables}
         rendered = self._template.render(shield.hide(messages), variables)
-        return self._segments(rendered, shield)
+        return [shield.restore(s) if isinstance(s, str) else s for s in self.segments(rendered)]
 
-    def _segments(self, text: str, shield: Shield | None = None) -> list[int]:
+    def segments(self, text: str) -> list[str | int]:
+        """A text that may write control tokens: texts, between them the control tokens."""
+        pieces = self._splitter.split(text) if self._splitter else [text]
+        return [self.control.get(piece, piece) for piece in pieces if piece]
+
+    def _joined(self, segments: Iterable[str | int]) -> list[int]:
         ids: list[int] = []
-        for piece in self._splitter.split(text) if self._splitter else [text]:
-            if piece in self.control:
-                ids.append(self.control[piece])
-            elif piece:
-                ids += self._plain(shield.restore(piece) if shield else piece)
+        for segment in segments:
+            ids += [segment] if isinstance(segment, int) else self._plain(segment)
         return ids
 
     def _plain(self, text: str) -> list[int]:

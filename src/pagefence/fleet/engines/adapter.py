@@ -66,6 +66,12 @@ class Asked:
         values = [value for told, value in samples if labels.items() <= told.items()]
         return int(sum(values)) if all(math.isfinite(value) for value in values) else None
 
+    def summed(self, name: str, path: str = "/metrics", **labels: str) -> float | None:
+        """The sum over a metric's samples that have these labels; None where there is none, or one is no number."""
+        samples, _ = self.metrics(path, name)
+        values = [value for told, value in samples if labels.items() <= told.items()]
+        return sum(values) if values and all(math.isfinite(value) for value in values) else None
+
     def metrics(self, path: str, name: str) -> tuple[list[tuple[Labels, float]], str | None]:
         """The samples called `name` of a Prometheus document, or why there are none."""
         reply = self.reply(path)
@@ -87,6 +93,12 @@ class Asked:
         return found, None if found else f"has no {name}"
 
 
+def total(*parts: float | None) -> float | None:
+    """The sum of what is told; None when nothing is."""
+    told = [part for part in parts if part is not None]
+    return sum(told) if told else None
+
+
 @cache
 def _samples(name: str) -> re.Pattern[str]:
     """Lines of a metric. Blanks and tabs may stand before and behind a name, and a name in quotes among its labels."""
@@ -99,12 +111,27 @@ class Counters:
 
     requests  requests that it has finished, or begun where it is known no better
     prompt    prompt tokens that it computed or found in its cache; on decode, those that it took over
-    cached    of these, tokens found in a cache that requests share
+    cached    of these, tokens found in a cache that requests share; 0 on decode where nobody looks into one
     """
 
     requests: int | None = None
     prompt: int | None = None
     cached: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What requests hold of one node's pool at this moment; None where it does not tell.
+
+    amount  of the pool, in `unit`; what only a cache has is free for the next request, and is none of it
+    work    what it has counted as done: it moves for as long as anybody is being answered
+    late_s  for how long a timer of the engine may go on holding what nobody wants any more
+    """
+
+    amount: float | None = None
+    unit: str = ""
+    work: float | None = None
+    late_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +141,8 @@ class Adapter:
     `sign`: the path that tells it from others; `recognises` reads that answer and says by what (or None). `asks`: paths
     that `read` needs besides. `token_field`: how `POST /tokenize` calls the text, for those that have it. `also`: paths
     that only some answers to `sign` make necessary. `counters`: what the node's `/metrics` count, for a role; None for
-    an engine whose counters tell nothing, or where reading them takes them away.
+    an engine whose counters tell nothing, or where reading them takes them away. `held`: what requests hold now, from
+    the document at `held_at`.
     """
 
     engine: str
@@ -125,6 +153,8 @@ class Adapter:
     token_field: str = "prompt"
     also: Callable[[Reply], tuple[str, ...]] = lambda reply: ()
     counters: Callable[[Asked, str], Counters] | None = None
+    held: Callable[[Asked, str], Holding] | None = None
+    held_at: str = "/metrics"
 
 
 def advertised(asked: Asked, path: str = "/v1/models", name: str = "max_model_len") -> Figure:

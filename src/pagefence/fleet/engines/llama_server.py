@@ -9,7 +9,7 @@ limit of this server.
 from __future__ import annotations
 
 from pagefence.fleet.answer import mapping
-from pagefence.fleet.engines.adapter import Adapter, Asked, Counters, cards, model, settings
+from pagefence.fleet.engines.adapter import Adapter, Asked, Counters, Holding, cards, model, settings
 from pagefence.fleet.facts import SINGLE, Figure, NodeFacts, figure, text, unknown
 from pagefence.fleet.http import Reply
 
@@ -84,4 +84,9 @@ def counters(asked: Asked, role: str) -> Counters:
     return Counters(None, None if computed is None or cached is None else computed + cached, cached)
 
 
-ADAPTER = Adapter(ENGINE, PROPS, recognises, ("/v1/models",), read, token_field="content", counters=counters)
+def held(asked: Asked, role: str) -> Holding:
+    """With `--metrics`: slots with a request. What a slot keeps of its last one is a cache."""
+    return Holding(asked.summed("llamacpp:requests_processing"), "slots", asked.summed("llamacpp:n_decode_total"))
+
+
+ADAPTER = Adapter(ENGINE, PROPS, recognises, ("/v1/models",), read, token_field="content", counters=counters, held=held)

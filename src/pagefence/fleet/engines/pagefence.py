@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pagefence.fleet.answer import mapping
-from pagefence.fleet.engines.adapter import Adapter, Asked, Counters, advertised, model, settings
+from pagefence.fleet.engines.adapter import Adapter, Asked, Counters, Holding, advertised, model, settings, total
 from pagefence.fleet.facts import DECODE, PREFILL, ROUTER, SPEED, NodeFacts, live_role, text
 from pagefence.fleet.http import Reply
 
@@ -76,14 +76,23 @@ def counters(asked: Asked, role: str) -> Counters:
     if not _tells(asked):
         return Counters()
     if role == DECODE:
-        return Counters(asked.counted("pagefence_handoffs_total"), asked.counted("pagefence_prompt_tokens_total"))
+        return Counters(asked.counted("pagefence_handoffs_total"), asked.counted("pagefence_prompt_tokens_total"), 0)
     computed, cached = (asked.counted(f"pagefence_{name}_tokens_total") for name in ("computed", "cached"))
     begun = asked.counted("pagefence_prompts_total")
     return Counters(begun, None if computed is None or cached is None else computed + cached, cached)
+
+
+def held(asked: Asked, role: str) -> Holding:
+    """Leased pages, and those that wait for proof that nobody writes into them any more. Retired ones nobody holds."""
+    if not _tells(asked):
+        return Holding()
+    leased, quarantined = (asked.summed("pagefence_pages", state=state) for state in ("leased", "quarantined"))
+    counted = [asked.summed(f"pagefence_{name}_total") for name in ("prompts", "computed_tokens", "generated_tokens")]
+    return Holding(None if leased is None else leased + (quarantined or 0), "pages", total(*counted))
 
 
 def _tells(asked: Asked) -> bool:
     return bool(asked.metrics("/metrics", "pagefence_worker_info")[0])
 
 
-ADAPTER = Adapter(ENGINE, INFO, recognises, ("/v1/models", "/readyz"), read, counters=counters)
+ADAPTER = Adapter(ENGINE, INFO, recognises, ("/v1/models", "/readyz"), read, counters=counters, held=held)

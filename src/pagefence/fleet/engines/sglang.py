@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import partial
 
 from pagefence.fleet.answer import mapping
-from pagefence.fleet.engines.adapter import Adapter, Asked, Counters, advertised, model, settings
+from pagefence.fleet.engines.adapter import Adapter, Asked, Counters, Holding, advertised, model, settings, total
 from pagefence.fleet.facts import (
     DECODE,
     PREFILL,
@@ -35,6 +35,8 @@ _ROLES = {"prefill": PREFILL, "decode": DECODE, "null": SINGLE, None: SINGLE}
 # max_req_input_len is min(context - 1, pool - 1) - 5, and a prompt must be shorter than that [seen on 0.5.23 with a
 # pool of 1,024: 1,017 tokens are accepted, 1,018 are refused].
 _KEPT_OF_POOL = 7
+# So long one side of a pair may wait for the other (SGLANG_DISAGGREGATION_WAITING_TIMEOUT, its default).
+_WAITING_S = 300.0
 # What changes how much fits, or the bytes that a transfer moves.
 _SETTINGS = (
     "model_path", "revision", "weight_version", "dtype", "quantization", "kv_cache_dtype", "context_length",
@@ -149,18 +151,52 @@ def counters(asked: Asked, role: str) -> Counters:
     """With `--enable-metrics`. These count when a request has ended; others only at each log interval.
 
     Refused requests are counted too, with the one token of their placeholder on prefill. Decode repeats what prefill
-    found in its cache [seen on 0.5.23].
+    found in its cache [seen on 0.5.23], so there it says nothing of its own.
     """
     if "sglang:" not in asked.reply("/metrics").text:
         return Counters()
     return Counters(
         asked.counted("sglang:num_requests_total"),
         asked.counted("sglang:prompt_tokens_total"),
-        None if role == DECODE else asked.counted("sglang:cached_tokens_total"),
+        0 if role == DECODE else asked.counted("sglang:cached_tokens_total"),
     )
 
 
-ADAPTER = Adapter(ENGINE, INFO, recognises, ("/v1/models",), read, also=_leaves_ranks_out, counters=counters)
+def held(asked: Asked, role: str) -> Holding:
+    """Tokens of all ranks that neither are free nor lie in the prefix cache alone.
+
+    [Seen on 0.5.23: 1,022 of 1,024 tokens cached, none used.]
+
+    `/metrics` has them too, but a server at rest writes that figure only every 30 s; this one is made as it is asked
+    for, or whenever a server comes to rest.
+    """
+    listed = asked.json(LOADS).get("loads")
+    loads = [mapping(load) for load in listed] if isinstance(listed, list) else []
+    used = [_count(load.get("num_used_tokens")) for load in loads]
+    tokens = None if None in used else total(*used)
+    steps = [load.get("decode_moments") for load in loads]
+    done = total(
+        *(_count(load.get("total_prefill_uncached_tokens")) for load in loads),
+        *(_count(moments[0]) for moments in steps if isinstance(moments, list) and moments),
+    )
+    return Holding(tokens, "tokens", done, _WAITING_S if role in (PREFILL, DECODE) else 0.0)
+
+
+def _count(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 else None
+
+
+ADAPTER = Adapter(
+    ENGINE,
+    INFO,
+    recognises,
+    ("/v1/models",),
+    read,
+    also=_leaves_ranks_out,
+    counters=counters,
+    held=held,
+    held_at=LOADS,
+)
 OLD = Adapter(
     ENGINE,
     OLD_INFO,
@@ -169,4 +205,6 @@ OLD = Adapter(
     partial(read, path=OLD_INFO),
     also=partial(_leaves_ranks_out, path=OLD_INFO),
     counters=counters,
+    held=held,
+    held_at=LOADS,
 )

@@ -13,8 +13,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pagefence.fleet.engines.adapter import Adapter, Asked, Counters, Labels, advertised, cards, model, number, settings
-from pagefence.fleet.facts import DECODE, UNKNOWN, Figure, NodeFacts, brief, positive, smallest, text, unknown
+from pagefence.fleet.engines.adapter import (
+    Adapter,
+    Asked,
+    Counters,
+    Holding,
+    Labels,
+    advertised,
+    cards,
+    model,
+    number,
+    settings,
+    total,
+)
+from pagefence.fleet.facts import DECODE, PREFILL, UNKNOWN, Figure, NodeFacts, brief, positive, smallest, text, unknown
 from pagefence.fleet.http import Reply
 
 ENGINE = "vllm"
@@ -22,6 +34,8 @@ MODELS = "/v1/models"
 METRICS = "/metrics"
 _INFO = "vllm:cache_config_info"
 _SOURCE = f"{METRICS} {_INFO}"
+# A prefill keeps so long what its decode does not fetch (VLLM_NIXL_ABORT_REQUEST_TIMEOUT, its default).
+_FETCH_S = 480.0
 # What changes how much fits, what a page is, or who shares it.
 _SETTINGS = (
     "block_size", "cache_dtype", "gpu_memory_utilization", "kv_cache_memory_bytes", "num_gpu_blocks_override",
@@ -116,4 +130,15 @@ def counters(asked: Asked, role: str) -> Counters:
     )
 
 
-ADAPTER = Adapter(ENGINE, MODELS, recognises, ("/version", METRICS), read, counters=counters)
+def held(asked: Asked, role: str) -> Holding:
+    """The share of the pool that is not free, of all ranks together; a free block that is cached counts as free.
+
+    It is told anew by each step, also by the one that follows an abort [read in the source: `Scheduler.make_stats`].
+    """
+    share = asked.summed("vllm:kv_cache_usage_perc")
+    done = total(*(asked.summed(f"vllm:{name}_tokens_total") for name in ("prompt", "generation")))
+    late_s = _FETCH_S if role in (PREFILL, DECODE) else 0.0
+    return Holding(None if share is None else 100 * share, "% of the pool", done, late_s)
+
+
+ADAPTER = Adapter(ENGINE, MODELS, recognises, ("/version", METRICS), read, counters=counters, held=held)

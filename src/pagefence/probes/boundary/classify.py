@@ -20,6 +20,7 @@ Finding = tuple[Kind, str, str | None, str | None]  # kind, what, rule, guard
 _SATURATED, _BARRED = (429, 503), (401, 403, 404)
 # A fitted length is off by a few per cent at most; one that is reported a quarter shorter is another prompt.
 _SURELY_SHORTER = 0.75
+_LATE_S = 2.0
 
 
 class Form(StrEnum):
@@ -90,8 +91,8 @@ def finding(outcome: Outcome, limits: Limits, alive: bool) -> Finding | None:
             what = f"the error came inside a stream that had begun with HTTP 200{worked}: {said}"
             return Kind.FAIL, what, "I3", None
         case Form.BROKEN_OFF:
-            what = f"{len(answer.text)} characters of an answer came with HTTP 200 before the error: {said}"
-            return Kind.FAIL, what, "I3", None
+            came = f"{len(answer.text)} characters of an answer came" if answer.text else "a stream had begun"
+            return Kind.FAIL, f"{came} with HTTP 200 before the error{_late(outcome)}: {said}", "I3", None
         case Form.TRUNCATED:
             return truncated(outcome)
         case Form.IN_FULL:
@@ -99,9 +100,15 @@ def finding(outcome: Outcome, limits: Limits, alive: bool) -> Finding | None:
         case Form.SILENT | Form.CLOSED as silence:
             return _silence(silence, said, alive)
         case Form.OTHER_ERROR:
-            what = f"refused with HTTP {answer.status} instead of the original error about the length: {said}"
-            return Kind.FAIL, what, "I3", None
+            what = f"refused with HTTP {answer.status}{_late(outcome)} instead of the original error about the length"
+            return Kind.FAIL, f"{what}: {said}", "I3", None
     return unanswered(outcome)
+
+
+def _late(outcome: Outcome) -> str:
+    """A decode that waits for pages which never come says so after its own time-out; a refusal takes no time."""
+    seconds = outcome.answer.total_s
+    return f" after {seconds:.0f} s" if seconds >= _LATE_S else ""
 
 
 def truncated(outcome: Outcome) -> Finding:

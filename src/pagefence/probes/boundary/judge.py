@@ -25,7 +25,8 @@ def judge(seen: Seen) -> ProbeResult:
     evidence: list[Evidence] = []
     refused = 0
     alive = _alive(seen)
-    borders = [o for o in mine if o.shot.purpose is not Purpose.ALIVE]
+    # A sign of life that came is none of the borders; one that did not come is a legal prompt without an answer.
+    borders = [o for o in mine if o.shot.purpose is not Purpose.ALIVE or not o.answer.answered]
     for outcome in sorted(borders, key=lambda o: (o.shot.tokens, o.shot.stream)):
         where = f"{outcome.prompt.tokens:,} tokens, {'stream' if outcome.shot.stream else 'plain'}"
         fits = (

@@ -14,7 +14,7 @@ from pagefence.fleet import Limits
 from pagefence.probes.boundary.classify import unanswered
 from pagefence.probes.canary.shots import NAME
 from pagefence.probes.details import details
-from pagefence.probes.evidence import Check, Evidence, Kind, ProbeResult
+from pagefence.probes.evidence import Check, Evidence, Kind, ProbeResult, doubt
 from pagefence.probes.fresh import cache_hits
 from pagefence.probes.prompt import Manner
 from pagefence.probes.run import RECALL_NEEDED, Outcome, settled
@@ -31,7 +31,7 @@ def judge(seen: Seen) -> ProbeResult:
     mine = seen.of(NAME)
     controls = [o for o in mine if o.shot.purpose is Purpose.CONTROL and o.answer.answered]
     readers = [o for o in mine if o.shot.reads]
-    planted = [o for o in ran if o.shot.plants and _took(o)]
+    planted = [o for o in ran if o.shot.plants and took(o)]
     left_out = settled(controls)
     used = [o for o in controls if o.shot.manner not in left_out]
     held = sum(o.recalled for o in used)
@@ -46,15 +46,17 @@ def judge(seen: Seen) -> ProbeResult:
     evidence += cache_hits(NAME, mine, limits) if plan.fresh else []
     if not usable:
         what = f"positive control {held}/{len(used)}: this fleet does not give back its own words, so nothing is shown"
-        evidence.append(_doubt(what, "Use a model and a wording that repeat their prompt."))
+        evidence.append(doubt(NAME, what, "Use a model and a wording that repeat their prompt."))
     if not planted:
-        evidence.append(_doubt("nothing was planted, so no reader could have shown it", "See why planting failed."))
+        evidence.append(
+            doubt(NAME, "nothing was planted, so no reader could have shown it", "See why planting failed.")
+        )
     legal = [o for o in readers if o.shot.purpose is Purpose.READ and o.answer.answered]
     shown = [a for o in readers for a in o.answers if a.answered] if planted and usable else []
     scanned = [(a.text, o.shot.sentinel) for o in ran for a in o.answers if a.text]
     return ProbeResult(
         name=NAME,
-        checks=_rows(readers, leaking, controls, planted),
+        checks=_rows(readers, leaking, controls, planted, usable),
         evidence=tuple(evidence),
         shown=len(shown),
         refused=sum(_refused(o) for o in readers),
@@ -64,15 +66,11 @@ def judge(seen: Seen) -> ProbeResult:
     )
 
 
-def _took(plant: Outcome) -> bool:
+def took(plant: Outcome) -> bool:
     """A planting prompt was computed as a whole: as many prompt tokens as were sent, and an answer to it."""
     answer, sent = plant.answer, plant.prompt
     whole = answer.prompt_tokens is not None and (answer.prompt_tokens == sent.tokens or not sent.counted)
     return answer.answered and whole and bool(answer.completion_tokens)
-
-
-def _doubt(what: str, remedy: str) -> Evidence:
-    return Evidence(Kind.INCONCLUSIVE, NAME, "control", "", what, remedy=remedy)
 
 
 def _leaks(plan: Plan, outcome: Outcome, limits: Limits, ran: Sequence[Outcome]) -> list[Evidence]:
@@ -127,18 +125,20 @@ def mark(text: str, sighting: Sighting) -> str:
 
 
 def _integrity(outcome: Outcome, limits: Limits, usable: bool) -> list[Evidence]:
-    answer, shot = outcome.answer, outcome.shot
-    if not answer.answered:
-        return []
-    where, what = shot.id, None
-    tries = [(answer, outcome.prompt)]
+    shot, tries = outcome.shot, [(outcome.answer, outcome.prompt)]
     if outcome.first is not None:
         tries.append((outcome.first, outcome.first_prompt or outcome.prompt))
+    tries = [(a, p) for a, p in tries if a.answered]
+    if not tries:
+        return []
+    where, what, answer = shot.id, None, tries[0][0]
+    # A second try that was refused takes nothing back over a limit; a legal one without an answer is a doubt already.
+    counts = outcome.answer.answered or not shot.within
     other = [(a, p) for a, p in tries if p.counted and a.prompt_tokens not in (None, p.tokens)]
     if other:
         answer, prompt = other[0]
         what = f"sent {prompt.tokens:,} prompt tokens, the answer was made from {answer.prompt_tokens:,}"
-    elif usable and shot.reads and not outcome.recalled:
+    elif usable and counts and shot.reads and not outcome.recalled:
         limit = "within" if shot.within else "over"
         what = (
             f"own recall lost: the answer to {outcome.prompt.tokens:,} tokens ({limit} the limit), "
@@ -165,7 +165,7 @@ def _slips(plan: Plan, readers: Sequence[Outcome]) -> list[Evidence]:
     what = (
         f"{len(slips)} of {len(legal)} legal, greedy readers lost their words at first and held others the second time"
     )
-    return [_doubt(what, "A fault that comes and goes looks like this. Run more probes, or use a larger model.")]
+    return [doubt(NAME, what, "A fault that comes and goes looks like this. Run more probes, or use a larger model.")]
 
 
 def _grouped(outcomes: Sequence[Outcome], limits: Limits) -> list[Evidence]:
@@ -204,7 +204,11 @@ def _odd(outcome: Outcome) -> tuple[Kind, str, str | None, str | None]:
 
 
 def _rows(
-    readers: Sequence[Outcome], leaking: set[str], controls: Sequence[Outcome], planted: Sequence[Outcome]
+    readers: Sequence[Outcome],
+    leaking: set[str],
+    controls: Sequence[Outcome],
+    planted: Sequence[Outcome],
+    usable: bool,
 ) -> tuple[Check, ...]:
     over = [o for o in readers if o.shot.purpose is Purpose.READ_OVER]
     legal = [o for o in readers if o.shot.purpose is Purpose.READ]
@@ -225,7 +229,7 @@ def _rows(
         if answered:
             text += f": own recall {sum(o.recalled for o in answered)}/{len(answered)}, foreign words in {foreign}"
         text += f", {again} asked twice" if again else ""
-        rows.append(Check("readers", name, text, _grade(group, answered, foreign)))
+        rows.append(Check("readers", name, text, _grade(group, answered, foreign, usable)))
     return tuple(rows)
 
 
@@ -243,12 +247,12 @@ def _calibration(controls: Sequence[Outcome]) -> list[Check]:
     return [Check("controls", "before planting", f"own recall {held}/{len(controls)}: {', '.join(said)}")]
 
 
-def _grade(group: Sequence[Outcome], answered: Sequence[Outcome], foreign: int) -> Kind | None:
+def _grade(group: Sequence[Outcome], answered: Sequence[Outcome], foreign: int, usable: bool) -> Kind | None:
     """The gravest thing that happened to a group of readers; None when each was answered well or rightly refused."""
     if foreign:
         return Kind.LEAK
-    if any(not o.recalled for o in answered):
-        return Kind.CORRUPT
+    if any(not o.recalled and (o.answer.answered or not o.shot.within) for o in answered):
+        return Kind.CORRUPT if usable else Kind.INCONCLUSIVE
     if any(o.answer.contained for o in group):
         return Kind.FAIL
     well = all(o.answer.answered or (_refused(o) and not o.shot.within) for o in group)

@@ -115,6 +115,12 @@ def faults() -> tuple[tuple[Fault, float], ...]:
     )
 
 
+@cache
+def _chances(cell: Cell) -> tuple[float, ...]:
+    """The chance that a reader of this kind shows each fault."""
+    return tuple(fault.shows(cell) for fault, _ in faults())
+
+
 @dataclass(frozen=True, slots=True)
 class Belief:
     """How likely each fault still is, after readers that showed nothing."""
@@ -122,7 +128,7 @@ class Belief:
     odds: tuple[float, ...] = tuple(weight for _, weight in faults())
 
     def shows(self, cell: Cell) -> float:
-        return sum(odds * fault.shows(cell) for (fault, _), odds in zip(faults(), self.odds, strict=True))
+        return sum(odds * shows for odds, shows in zip(self.odds, _chances(cell), strict=True))
 
     def information(self, cell: Cell) -> float:
         """Bits about "is there any fault?" that the answer to such a reader is expected to give."""
@@ -135,7 +141,7 @@ class Belief:
     def after(self, cell: Cell) -> Belief:
         """What is left after such a reader showed nothing."""
         nothing = 1.0 - self.shows(cell)
-        left = (o * (1.0 - f.shows(cell)) / nothing for (f, _), o in zip(faults(), self.odds, strict=True))
+        left = (odds * (1.0 - shows) / nothing for odds, shows in zip(self.odds, _chances(cell), strict=True))
         return replace(self, odds=tuple(left))
 
 

@@ -17,6 +17,7 @@ from pagefence.probes.evidence import Check, Evidence, Kind, ProbeResult
 from pagefence.probes.prompt import Prompt
 from pagefence.probes.run import Outcome
 from pagefence.probes.seen import Seen
+from pagefence.probes.shot import Purpose
 from pagefence.probes.traffic import Traffic, traffic
 
 NAME = "conservation"
@@ -55,6 +56,8 @@ def _row(count: str, found: Sequence[tuple[Outcome, Slip]], answers: Sequence[tu
     if found:
         return Check(count, "answers", f"{len(found)} of {len(answers)} do not add up: {found[0][1][1]}", Kind.CORRUPT)
     told = sum(_tells(count, answer, prompt) for _, answer, prompt in answers)
+    if not told:
+        return Check(count, "answers", f"none of {len(answers)} tells it", undecided=True)
     return Check(count, "answers", f"{told} of {len(answers)} tell it, and it adds up")
 
 
@@ -81,7 +84,9 @@ def _findings(count: str, found: Sequence[tuple[Outcome, Slip]], seen: Seen) -> 
 def _told_elsewhere(outcome: Outcome, seen: Seen) -> bool:
     """Boundary and canary compare the prompt tokens of some of their own answers, as a part of what they say."""
     shot = outcome.shot
-    return (shot.probe == "boundary" and shot.within) or (shot.probe == "canary" and (shot.reads or shot.plants))
+    if shot.probe == "boundary":
+        return shot.within and shot.purpose is not Purpose.ALIVE
+    return shot.probe == "canary" and (shot.reads or shot.plants)
 
 
 def _forms(answers: Sequence[tuple[Outcome, Answer, Prompt]], seen: Seen) -> tuple[Check, list[Evidence]]:
@@ -92,6 +97,8 @@ def _forms(answers: Sequence[tuple[Outcome, Answer, Prompt]], seen: Seen) -> tup
             by_text[prompt.text][answer.stream] = (outcome, answer.prompt_tokens)
     pairs = [told for told in by_text.values() if len(told) == 2]
     unequal = [told for told in pairs if told[False][1] != told[True][1]]
+    if not pairs:
+        return Check("forms", "plain and stream", "no prompt was asked in both forms", undecided=True), []
     if not unequal:
         return Check("forms", "plain and stream", f"{len(pairs)} prompts asked in both forms, the same tokens"), []
     (outcome, plain), (_, stream) = unequal[0][False], unequal[0][True]
@@ -108,7 +115,7 @@ def _hand_off(seen: Seen) -> tuple[Check, list[Evidence]]:
     usable = [t for t in about if t.doubt is None and t.window.moved(t.window.entry, "prompt") is not None]
     if not usable:
         why = next((t.doubt for t in about if t.doubt), None) or "no node tells what it counts"
-        return Check("hand-off", "every node", f"not compared: {why}"), []
+        return Check("hand-off", "every node", f"not compared: {why}", undecided=True), []
     broken = [(t, what) for t in usable if (what := _broken(t)) is not None]
     if broken:
         told = [_mismatch(t, what) for t, what in broken]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ LONGEST_LINE = 1 << 20
 TOO_MANY_BAD = 0.01
 _MOST_TOKENS, _MOST_S = 2**40, 1e6
 _EACH = 20_000  # lines between two signs of life
-_GZIP = b"\x1f\x8b"
+_GZIP, _BOM = b"\x1f\x8b", b"\xef\xbb\xbf"
 
 
 @dataclass(slots=True)
@@ -57,12 +58,11 @@ def points(path: Path, fields: Fields, read: Read, progress: Callable[[int, int]
     except OSError as error:
         raise Usage(f"cannot read {path}: {error.strerror or error}") from None
     with raw:
-        packed = raw.read(2) == _GZIP
-        raw.seek(0)
-        stream = cast(BinaryIO, gzip.GzipFile(fileobj=raw)) if packed else raw
         try:
+            packed = raw.peek(2)[:2] == _GZIP  # a pipe cannot be read twice
+            stream = cast(BinaryIO, gzip.GzipFile(fileobj=raw)) if packed else raw
             for record in _records(stream, read):
-                if read.lines % _EACH == 0:
+                if read.lines % _EACH == 0 and size:
                     progress(raw.tell(), size)
                 point = _kept(record, fields, read)
                 if isinstance(point, str):
@@ -70,7 +70,7 @@ def points(path: Path, fields: Fields, read: Read, progress: Callable[[int, int]
                 elif point is not None:
                     read.used += 1
                     yield point
-        except (OSError, EOFError) as error:
+        except (OSError, EOFError, zlib.error) as error:
             read.broke = f"the file breaks off after line {read.lines:,} ({error})"
 
 
@@ -80,20 +80,31 @@ def _records(stream: BinaryIO, read: Read) -> Iterator[Mapping[str, object]]:
     for head in lines:
         if head.strip():
             break
+    head = head.removeprefix(_BOM)
     if head.lstrip()[:1] == b"{":
         yield from (found for line in _chained(head, lines) if (found := _object(line, read)) is not None)
         return
-    names = next(csv.reader([head.decode("utf-8-sig", "replace").strip("\r\n")]), [])
+    if not head.strip():
+        return
+    names = _columns(head)
     read.lines = 0
     for line in lines:
         if not line.strip():
             continue
-        # A quoted line end would make two lines of one; a log of times has none, and a broken line must stay one.
-        values = next(csv.reader(io.StringIO(line.decode("utf-8", "replace").rstrip("\r\n"))), [])
-        if len(values) != len(names):
+        values = _columns(line)
+        if not names or len(values) != len(names):
             read.refuse("has another number of columns than the first line")
         else:
             yield dict(zip(names, values, strict=True))
+
+
+def _columns(line: bytes) -> list[str]:
+    """A quoted line end would make two lines of one; a log of times has none, and a broken line must stay one. Nothing
+    for what the reader refuses: a column of 128 KiB, or a line end in the middle."""
+    try:
+        return next(csv.reader(io.StringIO(line.decode("utf-8", "replace").rstrip("\r\n"))), [])
+    except csv.Error:
+        return []
 
 
 def _chained(head: bytes, lines: Iterator[bytes]) -> Iterator[bytes]:
@@ -173,9 +184,7 @@ def _failed(record: Mapping[str, object]) -> bool:
 def _number(value: object) -> float | None:
     if isinstance(value, bool):
         return None
-    if isinstance(value, int | float):
-        return float(value)
     try:
-        return float(value) if isinstance(value, str) else None
-    except ValueError:
+        return float(value) if isinstance(value, int | float | str) else None
+    except (ValueError, OverflowError):
         return None

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from pagefence.mistakes import Usage
 from pagefence.probes.evidence import Check, Evidence, Kind, ProbeResult
@@ -56,8 +57,8 @@ def source(given: Mapping[str, Any], declared: Mapping[str, int], software: Mapp
     for name in ("url", "router", "prefill", "decode", "calibrate", "fault", "guards", "model", "rounds", "keep"):
         if given.get(name):
             raise Usage(f"--{name} cannot go with --{'log' if path is not None else 'prometheus'}: no fleet is asked")
-    if server is not None and not server.startswith(("http://", "https://")):
-        raise Usage(f"{server[:80]!r} is no URL of a Prometheus server; write http://HOST:9090")
+    if server is not None:
+        _sound(server)
     known = calibration.read(given["calibration"]) if given.get("calibration") else None
     refused = calibration.declared(known, software, given.get("model_name")) if known is not None else None
     if refused is not None:
@@ -66,6 +67,18 @@ def source(given: Mapping[str, Any], declared: Mapping[str, int], software: Mapp
     floors = Floors(physics(declared), known, limits, declared.get("longest", 0))
     hours = given.get("window_hours") or _HOURS
     return Source(floors, path, server, fields(given), hours * 3600, bool(given.get("no_prefix_cache")))
+
+
+def _sound(server: str) -> None:
+    if "@" in server:  # before it is quoted, here or as the line that repeats the run
+        raise Usage("the URL of a Prometheus server must hold no password: reports would quote it; ask it from inside")
+    try:
+        parts = urlsplit(server)
+        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        sound = False
+    if not sound or not server.isprintable() or " " in server or "?" in server or "#" in server:
+        raise Usage(f"{server[:80]!r} is no URL of a Prometheus server; write http://HOST:9090")
 
 
 def from_log(source: Source, path: Path, progress: Progress) -> ProbeResult:

@@ -27,6 +27,8 @@ from pagefence.probes.latency.findings import REPEATED
 from pagefence.probes.latency.shots import NAME
 from pagefence.probes.latency.tally import Floors
 
+_LARGEST, _LONGEST_S = 64 << 20, 30.0
+
 Labels = frozenset[tuple[str, str]]
 
 
@@ -151,10 +153,11 @@ def ask(url: str, floors: Floors, no_cache: bool, timeout_s: float = 10.0, match
 def _query(client: httpx.Client, url: str, expression: str, now: float) -> dict[Labels, float]:
     """An instant query: labels (without the name) to value."""
     try:
-        reply = client.get(f"{url.rstrip('/')}/api/v1/query", params={"query": expression, "time": f"{now:.3f}"})
+        asked = {"query": expression, "time": f"{now:.3f}"}
+        with client.stream("GET", f"{url.rstrip('/')}/api/v1/query", params=asked) as reply:
+            body = mapping(decode_json(_read(reply, url)))
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise CouldNotAsk(f"the Prometheus server {url} did not answer ({type(error).__name__})") from None
-    body = mapping(decode_json(reply.content))
     if reply.status_code != 200 or body.get("status") != "success":
         raise CouldNotAsk(
             f"{url} answered HTTP {reply.status_code}, not as a Prometheus server: {str(body.get('error'))[:120]}"
@@ -165,10 +168,22 @@ def _query(client: httpx.Client, url: str, expression: str, now: float) -> dict[
         labels = {k: v for k, v in mapping(mapping(sample).get("metric")).items() if k != "__name__"}
         value = mapping(sample).get("value")
         try:
-            found[frozenset((k, str(v)) for k, v in labels.items())] = float(value[1])  # type: ignore[index]
-        except (TypeError, ValueError, IndexError):
+            figure = float(value[1])  # type: ignore[index]
+        except (TypeError, ValueError, LookupError, OverflowError):
             continue
+        if math.isfinite(figure) and figure >= 0:  # Prometheus tells NaN of what has gone: no figure, and not 0
+            found[frozenset((k, str(v)) for k, v in labels.items())] = figure
     return found
+
+
+def _read(reply: httpx.Response, url: str) -> bytes:
+    """The body, within a deadline: the client's own time-out begins anew with every byte."""
+    raw, until = bytearray(), time.monotonic() + _LONGEST_S
+    for chunk in reply.iter_bytes():
+        raw += chunk
+        if len(raw) > _LARGEST or time.monotonic() > until:
+            raise CouldNotAsk(f"the answer of the Prometheus server {url} does not end")
+    return bytes(raw)
 
 
 def _processes(

@@ -16,7 +16,7 @@ KEPT = 100  # events under a floor that are kept one by one
 SAMPLE = 1000  # points for the plot
 EACH = 200  # points of each bucket for the permutation test
 WINDOWS = 400
-_NEAR_ZERO, _NEAR_SHARE = 32, 0.05
+NEAR_ZERO, NEAR_SHARE = 32, 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class Tally:
         if cached is None:
             self._keep("unexplained", self.unexplained, point)
         elif point.ttft_s < physical:
-            near = cached <= max(_NEAR_ZERO, _NEAR_SHARE * point.tokens)
+            near = cached <= max(NEAR_ZERO, NEAR_SHARE * point.tokens)
             self._keep(*(("physical", self.under_physical) if near else ("cached", self.under_cached)), point)
         else:
             self._keep("practical", self.under_practical, point)

@@ -9,10 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import median
 
-from pagefence.fleet import Answer, Fleet, Leave, Request
+from pagefence.fleet import Answer, Fleet, FleetFacts, Leave, Request
 from pagefence.probes.prompt import Prompt
 from pagefence.probes.race.course import LEAST_LINES, Course, course, lay_out
 from pagefence.probes.race.plan import RacePlan
+from pagefence.probes.race.readings import Reading, read_after, read_before
 from pagefence.probes.run import Log, Outcome, Progress, ruler_for
 from pagefence.probes.shot import PLAIN, HangUp, Shot
 
@@ -37,7 +38,8 @@ class Entry:
 
 @dataclass(slots=True)
 class RaceLog:
-    """What happened so far; it is there to be judged when a race is interrupted. `replays`: by shot."""
+    """What happened so far; it is there to be judged when a race is interrupted. `replays`: by shot.
+    `held_before`, `held_after`: what requests held of each node while nothing was asked."""
 
     plan: RacePlan
     before: list[Outcome] = field(default_factory=list)
@@ -46,6 +48,8 @@ class RaceLog:
     after: list[Outcome] = field(default_factory=list)
     long: Outcome | None = None
     long_after: Outcome | None = None
+    held_before: list[Reading] = field(default_factory=list)
+    held_after: list[Reading] = field(default_factory=list)
     pace_s: float = _FIRST_PACE_S
     stopped: str | None = None
     seconds: float = 0.0
@@ -74,7 +78,7 @@ def short(answer: Answer, shot: Shot) -> bool:
     return answer.answered and (few or answer.finish_reason not in ("length", "max_tokens"))
 
 
-async def race(fleet: Fleet, log: RaceLog, cost: Log, progress: Progress) -> None:
+async def race(fleet: Fleet, facts: FleetFacts, log: RaceLog, cost: Log, progress: Progress) -> None:
     """Run all of it. What is found is in `log`, also when this is cancelled."""
     runner = _Runner(fleet, log, cost, await _writer(fleet, log.plan))
     for number, shot in enumerate(log.plan.controls):
@@ -85,10 +89,13 @@ async def race(fleet: Fleet, log: RaceLog, cost: Log, progress: Progress) -> Non
     runner.patience_s = min(fleet.timeout_s, max(_PATIENCE_S, _PATIENCE * log.pace_s))
     log.long = (await runner.one(log.plan.long)).outcome
     if answered:
+        await read_before(fleet, facts, log.held_before)
         await _crowd(runner, progress)
     else:
         log.stopped = "no control was answered, so nothing was sent beside others"
     await _afterwards(runner, progress)
+    progress("race: what is held at rest", 0, 1)
+    await read_after(fleet, facts, log.held_before, log.held_after)
     log.complete = True
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pagefence.probes.details import of_answer
-from pagefence.probes.evidence import Evidence, Kind
+from pagefence.probes.evidence import Evidence, Kind, doubt
 from pagefence.probes.race.course import Course, course
 from pagefence.probes.race.drive import Entry, RaceLog, short
 from pagefence.probes.race.plan import NAME
@@ -89,8 +89,7 @@ def remains(log: RaceLog) -> list[Evidence]:
     """Whether the fleet is at rest what it was before: the controls and the long prompt are answered again."""
     if log.long is None or not log.long.answer.answered:
         what = "the long prompt was not answered before the race either, so it tells nothing afterwards"
-        doubt = Evidence(Kind.INCONCLUSIVE, NAME, "rest", "", what, details=details(log.long) if log.long else {})
-        return [doubt] if log.long is not None else []
+        return [doubt(NAME, what, None, "rest", details=details(log.long))] if log.long is not None else []
     silent = [o for o in log.after if not o.answer.answered]
     long = log.long_after
     if long is not None and not long.answer.answered:
@@ -105,6 +104,6 @@ def remains(log: RaceLog) -> list[Evidence]:
         f"{worst.answer.status}, {said}); before the race one as long was answered: pages that do not come back look so"
     )
     if worst.answer.status == 429:
-        return [Evidence(Kind.INCONCLUSIVE, NAME, "rest", worst.shot.id, what, details=details(worst))]
+        return [doubt(NAME, what, None, "rest", worst.shot.id, details(worst))]
     remedy = "Compare free pages before and after hang-ups; an abort path keeps or forgets some."
     return [Evidence(Kind.FAIL, NAME, "rest", worst.shot.id, what, "I6", None, remedy, details(worst))]

@@ -7,16 +7,17 @@ prompt, at rest. Only what was different beside others is held against the fleet
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pagefence.probes.canary.judge import mark
-from pagefence.probes.evidence import Check, Evidence, Kind, ProbeResult
+from pagefence.probes.evidence import Check, Evidence, Kind, ProbeResult, doubt
 from pagefence.probes.fresh import CACHE_TOLERANCE
 from pagefence.probes.race.aside import crossings
 from pagefence.probes.race.course import Course, course
-from pagefence.probes.race.drive import Entry, RaceLog, odd
+from pagefence.probes.race.drive import Entry, RaceLog, odd, short
 from pagefence.probes.race.fates import deaths, details, remains
 from pagefence.probes.race.plan import NAME, TELLING
+from pagefence.probes.race.rest import leftovers
 from pagefence.probes.race.words import Index, accidents
 from pagefence.probes.run import RECALL_NEEDED, Outcome
 from pagefence.probes.sentinel import Sentinel, Sighting
@@ -27,7 +28,7 @@ _LOST_IN_DOUBT = 1  # one answer may be a near tie that other numbers beside it 
 
 @dataclass(frozen=True, slots=True)
 class _Counts:
-    """The crowd in numbers; `telling`: complete answers long enough to hold somebody's words."""
+    """The crowd in numbers; `telling`: complete answers long enough to hold somebody's words, none cut short."""
 
     telling: Sequence[Outcome]
     left: Sequence[Outcome]
@@ -47,18 +48,25 @@ def judge(log: RaceLog, others: Sequence[Sentinel] = ()) -> ProbeResult:
         proofs = [s for s in index.scan(outcome.answer.text, outcome.shot.sentinel) if s.proof]
         leaking |= {outcome.shot.id for _ in proofs}
         evidence += [_leak(outcome, sighting) for sighting in proofs]
+    again = [replace(e.outcome, answer=log.replays[i]) for e in log.crowd if (i := e.outcome.shot.id) in log.replays]
+    for outcome in again:
+        proofs = [s for s in index.scan(outcome.answer.text, outcome.shot.sentinel) if s.proof]
+        evidence += [_leak(outcome, s, "asked again, alone") for s in proofs if outcome.shot.id not in leaking]
+        leaking |= {outcome.shot.id for _ in proofs}
     wrong = [e for e in log.crowd if _wrong(e.outcome) and e.outcome.shot.id not in leaking]
     evidence += _integrity(log, wrong) if usable else []
     evidence += crossings(log, wrong) if usable else []
     evidence += deaths(log)
     evidence += remains(log)
+    held_at_rest, lost = leftovers(log)
+    evidence += lost
     evidence += _cached(log)
     counts = _count(log, wrong)
     evidence += _doubts(log, held, len(controls), usable, counts)
-    scanned = [(o.answer.text, o.shot.sentinel) for o in log.outcomes if o.answer.text]
+    scanned = [(o.answer.text, o.shot.sentinel) for o in (*log.outcomes, *again) if o.answer.text]
     return ProbeResult(
         name=NAME,
-        checks=_rows(log, counts, held, len(controls), evidence),
+        checks=(*_rows(log, counts, held, len(controls), evidence), held_at_rest),
         evidence=tuple(sorted(evidence, key=lambda e: list(Kind).index(e.kind))),
         shown=len(counts.telling) if usable else 0,
         controls=(held, len(controls)),
@@ -71,15 +79,24 @@ def _count(log: RaceLog, wrong: Sequence[Entry]) -> _Counts:
     crowd = [e.outcome for e in log.crowd]
     slips = sum(_alone(log, e.outcome) is True for e in wrong)
     return _Counts(
-        telling=[o for o in crowd if o.answer.answered and o.shot.max_tokens >= TELLING],
+        telling=[o for o in crowd if o.answer.answered and _tells(o)],
         left=[o for o in crowd if o.answer.hung_up],
         turned_away=sum(o.answer.status in (429, 503) and not o.answer.contained for o in crowd),
         slips=slips,
     )
 
 
+def _tells(outcome: Outcome) -> bool:
+    return outcome.shot.max_tokens >= TELLING and not short(outcome.answer, outcome.shot)
+
+
 def _wrong(outcome: Outcome) -> bool:
     return course(outcome.answer.text, outcome.shot.sentinel) is not Course.RIGHT
+
+
+def _for_replay(outcome: Outcome) -> bool:
+    """Whether what came was wrong or cut short, so that only the same request alone says whose fault it is."""
+    return odd(outcome) and (_wrong(outcome) or short(outcome.answer, outcome.shot))
 
 
 def _alone(log: RaceLog, outcome: Outcome) -> bool | None:
@@ -90,15 +107,14 @@ def _alone(log: RaceLog, outcome: Outcome) -> bool | None:
     return course(again.text, outcome.shot.sentinel) is not Course.RIGHT
 
 
-def _leak(outcome: Outcome, sighting: Sighting) -> Evidence:
+def _leak(outcome: Outcome, sighting: Sighting, when: str = "beside others") -> Evidence:
     shot, planted = outcome.shot, sighting.sentinel
     same = planted.tenant == shot.tenant
     whose = f"another request of tenant {planted.tenant.upper()}" if same else f"tenant {planted.tenant.upper()}"
     part = "all of" if sighting.whole else f"{len(sighting.shards)} parts of"
     begun_well = outcome.answer.text.lower().lstrip(" -\n").startswith(shot.sentinel.words[0])
-    what = (
-        f"tenant {shot.tenant.upper()}'s answer, beside others, holds {part} the words of {whose}: {str(planted)!r}"
-        + (" (it began with its own)" if begun_well else "")
+    what = f"tenant {shot.tenant.upper()}'s answer, {when}, holds {part} the words of {whose}: {str(planted)!r}" + (
+        " (it began with its own)" if begun_well else ""
     )
     more = details(outcome) | {
         "planted_words": list(planted.words),
@@ -131,7 +147,7 @@ def _integrity(log: RaceLog, wrong: Sequence[Entry]) -> list[Evidence]:
     if len(lost) > _LOST_IN_DOUBT:
         return [*found, *lost]
     once = "it happened once, which a near tie of two tokens explains as well: run more probes"
-    return [*found, *(_doubt("own-recall", f"{e.what}; {once}", e.where, e.details) for e in lost)]
+    return [*found, *(doubt(NAME, f"{e.what}; {once}", None, e.check, e.where, e.details) for e in lost)]
 
 
 def _cached(log: RaceLog) -> list[Evidence]:
@@ -150,22 +166,17 @@ def _doubts(log: RaceLog, held: int, asked: int, usable: bool, counts: _Counts) 
     doubts = []
     if not usable:
         what = f"positive control {held}/{asked}: this fleet does not go on with its own words, so nothing is shown"
-        doubts.append(_doubt("control", what))
+        doubts.append(doubt(NAME, what))
     elif not counts.telling:
-        doubts.append(_doubt("asked", "no complete answer of the crowd could have shown anything"))
+        doubts.append(doubt(NAME, "no complete answer of the crowd could have shown anything", check="asked"))
     if counts.turned_away > _MOST_TURNED_AWAY * max(1, len(log.crowd)):
         what = f"{counts.turned_away} of {len(log.crowd)} requests were turned away (429, 503) however long we waited"
-        doubts.append(_doubt("busy", what))
-    open_ = [e.outcome for e in log.crowd if odd(e.outcome) and _wrong(e.outcome) and _alone(log, e.outcome) is None]
+        doubts.append(doubt(NAME, what, check="busy"))
+    open_ = [e.outcome for e in log.crowd if _for_replay(e.outcome) and _alone(log, e.outcome) is None]
     if open_ and log.complete:
         what = f"{len(open_)} odd answers could not be asked again alone, so it is open whose fault they are"
-        doubts.append(_doubt("replay", what, open_[0].shot.id, details(open_[0])))
+        doubts.append(doubt(NAME, what, None, "replay", open_[0].shot.id, details(open_[0])))
     return doubts
-
-
-def _doubt(check: str, what: str, where: str = "", more: object = None) -> Evidence:
-    kept = dict(more) if isinstance(more, dict) else {}
-    return Evidence(Kind.INCONCLUSIVE, NAME, check, where, what, details=kept)
 
 
 def _rows(log: RaceLog, counts: _Counts, held: int, asked: int, evidence: Sequence[Evidence]) -> tuple[Check, ...]:

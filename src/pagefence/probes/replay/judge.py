@@ -13,6 +13,7 @@ from pagefence.fleet.facts import unknown
 from pagefence.probes.boundary.judge import judge as judge_borders
 from pagefence.probes.boundary.shots import NAME as BOUNDARY
 from pagefence.probes.canary.judge import judge as judge_words
+from pagefence.probes.canary.judge import took
 from pagefence.probes.canary.shots import NAME as CANARY
 from pagefence.probes.evidence import Check, Evidence, Kind, ProbeResult
 from pagefence.probes.fresh import CACHE_TOLERANCE
@@ -41,7 +42,7 @@ def judge(manifest: Manifest, outcomes: Sequence[Outcome]) -> ProbeResult:
     checks: list[Check] = []
     evidence: list[Evidence] = []
     for finding in manifest.findings:
-        found = _again(finding, now, last.get(finding.request))
+        found = _again(finding, now, last)
         kind, text = (found.kind, f"shows again: {found.what}") if found is not None else (None, "does not show again")
         if found is not None and found.kind is Kind.INCONCLUSIVE:
             text = found.what
@@ -61,7 +62,7 @@ def judge(manifest: Manifest, outcomes: Sequence[Outcome]) -> ProbeResult:
     )
 
 
-def _again(finding: Found, now: Sequence[Evidence], outcome: Outcome | None) -> Evidence | None:
+def _again(finding: Found, now: Sequence[Evidence], last: Mapping[str, Outcome]) -> Evidence | None:
     """What is wrong with this request now: the same if it is there, else the gravest; None when it is as it should."""
     mine = [e for e in now if finding.request == e.details.get("request") or _among(finding.request, e)]
     same = [e for e in mine if (str(e.kind), e.check) == (finding.kind, finding.check)]
@@ -71,8 +72,11 @@ def _again(finding: Found, now: Sequence[Evidence], outcome: Outcome | None) -> 
         return _doubt(
             finding, f"findings of {finding.probe} are not replayed: run it again with the seed of the report"
         )
+    outcome, planter = last.get(finding.request), last.get(finding.planted_in or "")
     if outcome is None:
         return _doubt(finding, "it was not sent")
+    if finding.planted_in is not None and (planter is None or not took(planter)):
+        return _doubt(finding, f"what had planted the words ({finding.planted_in}) was not planted again")
     answer = outcome.answer
     if not answer.answered and not (answer.refused_as_too_long and not outcome.shot.within):
         said = answer.error.message[:160] if answer.error else (answer.problem or "no message")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,6 +18,7 @@ from pagefence.probes.shot import Shot
 FILE = "findings.json"
 VERSION = 1
 _LARGEST = 64 << 20
+_FRAME, _LONGEST_TOKEN = 64, 64  # tokens that an engine puts around a prompt; bytes of a token on average, at most
 
 
 class Sent(msgspec.Struct, frozen=True):
@@ -66,7 +70,7 @@ def read_manifest(evidence: Path) -> tuple[Manifest, Path]:
     folder = evidence if evidence.is_dir() else evidence.with_name(evidence.name + ".evidence")
     file = evidence if evidence.name == FILE else folder / FILE
     try:
-        raw = file.read_bytes() if file.stat().st_size <= _LARGEST else b""
+        raw = _content(file)
         manifest = msgspec.json.decode(raw, type=Manifest)
     except OSError as error:
         raise Usage(
@@ -87,11 +91,36 @@ def read_request(folder: Path, sent: Sent) -> tuple[Request, Prompt, str | None]
     if Path(sent.body).name != sent.body:
         raise Usage(f"{sent.body!r} lies outside the folder of the findings")
     try:
-        body = msgspec.json.decode((folder / sent.body).read_bytes(), type=dict[str, object])
+        body = msgspec.json.decode(_content(folder / sent.body), type=dict[str, object])
         request, model = _request(body)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
+        _fits(sent, request)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, ValueError, OverflowError, RecursionError) as error:
         raise Usage(f"cannot read the request in {folder / sent.body}: {error}") from None
     return request, Prompt(request.prompt, sent.tokens, sent.counted), model
+
+
+def _content(file: Path) -> bytes:
+    """Of a file of sensible size; a pipe would be waited for. Raises OSError."""
+    about = file.stat()
+    if not stat.S_ISREG(about.st_mode):
+        raise OSError(errno.EINVAL, "it is no file")
+    if about.st_size > _LARGEST:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+    return file.read_bytes()
+
+
+def _fits(sent: Sent, request: Request) -> None:
+    """The cost that is shown and what the judges look for are the list's, so the body must be the one that it means.
+
+    Raises ValueError.
+    """
+    size, words = len(request.prompt.encode()), sent.shot.sentinel.words
+    if not 0 < sent.tokens <= size + _FRAME or size > _LONGEST_TOKEN * sent.tokens:
+        raise ValueError(f"its prompt has {size:,} bytes, and the list says {sent.tokens:,} tokens")
+    if request.max_tokens != sent.shot.max_tokens or request.max_tokens < 1:
+        raise ValueError("it has another max_tokens than the list")
+    if not words or not all(word and word in request.prompt for word in words):
+        raise ValueError("its prompt does not hold the words that the list looks for")
 
 
 def _request(body: Mapping[str, object]) -> tuple[Request, str | None]:
@@ -99,7 +128,7 @@ def _request(body: Mapping[str, object]) -> tuple[Request, str | None]:
     bias = body.get("logit_bias")
     ban = tuple(int(token) for token in bias) if isinstance(bias, dict) else ()
     prompt, most, heat, seed = (body.get(name) for name in ("prompt", "max_tokens", "temperature", "seed"))
-    if not isinstance(prompt, str) or not isinstance(most, int):
+    if not isinstance(prompt, str) or not isinstance(most, int) or isinstance(most, bool):
         raise ValueError("it has no prompt or no max_tokens")
     model = body.get("model")
     request = Request(

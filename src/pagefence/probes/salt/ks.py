@@ -60,5 +60,14 @@ def samples_needed(distance: float, alpha: float = ALPHA, power: float = 0.95) -
     """
     if not 0 < distance <= 1:
         raise ValueError("a distance is more than 0 and at most 1")
-    spread = max(0.0, NormalDist().inv_cdf(power)) * math.sqrt(0.5)
-    return math.ceil(((math.sqrt(-math.log(alpha)) + spread) / distance) ** 2)
+    return math.ceil((_widths(alpha, power) / distance) ** 2)
+
+
+def shown_distance(samples: int, alpha: float = ALPHA, power: float = 0.95) -> float:
+    """The other way round: the true distance that so many values of each show at `alpha` with this power; 1 at most."""
+    return min(1.0, _widths(alpha, power) / math.sqrt(samples)) if samples > 0 else 1.0
+
+
+def _widths(alpha: float, power: float) -> float:
+    """The bound, and what chance may take from it, times the root of the number of values."""
+    return math.sqrt(-math.log(alpha)) + max(0.0, NormalDist().inv_cdf(power)) * math.sqrt(0.5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -43,16 +44,28 @@ def usage(outcomes: Sequence[Outcome], arm: Arm) -> Usage:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """Tokens that the fleet's counters say were found in a cache during an arm's wave, or why that says nothing."""
+    """Tokens that the fleet's counters say were found in a cache during an arm's wave, or why that says nothing.
+
+    `whole`: tokens in the full pages of one of its prompts, which is what a hit brings.
+    """
 
     arm: Arm
     answers: int
     tokens: int | None
     doubt: str | None
+    whole: int = 0
 
     @property
     def hit(self) -> bool:
         return self.tokens is not None and self.tokens > CACHE_TOLERANCE * self.answers
+
+    @property
+    def hits(self) -> int:
+        """The fewest answers that so many tokens can have come from."""
+        if not self.hit:
+            return 0
+        over = (self.tokens or 0) - CACHE_TOLERANCE * self.answers
+        return min(self.answers, math.ceil(over / max(1, self.whole - CACHE_TOLERANCE)))
 
 
 def counted(seen: Seen, arm: Arm) -> Counted:
@@ -65,13 +78,14 @@ def counted(seen: Seen, arm: Arm) -> Counted:
     tokens = _cached(window)
     if about.doubt is None and tokens is None:
         return Counted(arm, about.answered, None, "no counter of every node tells what came from a cache")
-    return Counted(arm, about.answered, None if about.doubt else tokens, about.doubt)
+    page = seen.limits.page
+    whole = max((o.prompt.tokens // page * page for o in about.outcomes), default=0)
+    return Counted(arm, about.answered, None if about.doubt else tokens, about.doubt, whole)
 
 
 def _cached(window: Window) -> int | None:
-    """Every node that takes prompts has to tell; a decode node may have a cache of its own."""
-    entry = window.moved(window.entry, "cached")
-    return None if entry is None else entry + sum(window.moved((url,), "cached") or 0 for url in window.exit)
+    """Every node has to tell; a decode node may have a cache of its own."""
+    return window.moved((*window.entry, *window.exit), "cached") if window.entry else None
 
 
 @dataclass(frozen=True, slots=True)

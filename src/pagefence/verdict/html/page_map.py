@@ -40,7 +40,6 @@ class Read:
     page      of one page; `page_told` False where no node tells it and 64 is assumed
     limit     the longest prompt that every node says it accepts
     planted   the prompt whose words came back; None when it is not known
-    received  prompt tokens that decode got from prefill, where the fleet counts them
     """
 
     sent: int
@@ -49,7 +48,6 @@ class Read:
     page_told: bool
     limit: int
     planted: int | None
-    received: int | None = None
 
 
 def page_map(read: Read) -> tuple[Stretch, ...]:
@@ -60,19 +58,15 @@ def page_map(read: Read) -> tuple[Stretch, ...]:
 
 
 def _pages(read: Read, prompt: int, everything: int) -> Iterator[Stretch]:
-    if read.received is None and read.sent <= read.limit:
+    if read.sent <= read.limit:
         yield Stretch(
             0, prompt - 1, Owner.MIXED, False, "within the limit: which pages were foreign does not show outside"
         )
     else:
-        own, known = 1, False
+        own = 1
         why = "the prompt was over the limit, and what is rejected goes on as a stub of one page"
-        if read.received is not None:
-            own, known = -(-read.received // read.page), True
-            why = f"{read.received:,} of its tokens came from prefill"
-        own = min(own, prompt)
         planted = 0 if read.planted is None else min(prompt, -(-read.planted // read.page))
-        yield Stretch(0, own - 1, Owner.READER, known, why)
+        yield Stretch(0, own - 1, Owner.READER, False, why)
         stale = f"reserved and never written; the planted prompt had {read.planted or 0:,} tokens"
         yield Stretch(own, planted - 1, Owner.PLANTER, False, stale)
         yield Stretch(

@@ -34,7 +34,6 @@ def read_of(evidence: Evidence, examination: Examination) -> Read | None:
         page_told=any(node.page_size.value for node in nodes),
         limit=limits.longest,
         planted=_count(details.get("planted_prompt_tokens")),
-        received=_count(details.get("prompt_tokens_received")),
     )
 
 

@@ -1,0 +1,182 @@
+"""One JSON object of an answer, a whole one or an event of a stream, as far as it is watched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+DONE = b"[DONE]"
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Counts as they were told; None: not told. `sane`: every one is a count, and they fit each other."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    cached_tokens: int | None = None
+    sane: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one choice gets by it. `texts` by channel: content, reasoning and arguments of tools are scanned apart."""
+
+    index: int
+    texts: tuple[tuple[str, str], ...] = ()
+    finish: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    id: str | None = None
+    model: str | None = None
+    parts: tuple[Part, ...] = ()
+    usage: Usage | None = None
+    error: bool = False
+    last: bool = False  # the event that ends a stream of the responses API
+
+
+class _Delta(msgspec.Struct):
+    content: Any = None
+    reasoning_content: Any = None
+    reasoning: Any = None
+    refusal: Any = None
+    tool_calls: Any = None
+    function_call: Any = None
+
+
+class _Choice(msgspec.Struct):
+    index: int = 0
+    delta: _Delta | None = None
+    message: _Delta | None = None
+    text: str | None = None
+    finish_reason: str | None = None
+
+
+class _Raw(msgspec.Struct):
+    id: str | None = None
+    model: str | None = None
+    choices: list[_Choice] | None = None
+    usage: Any = None
+    error: Any = None
+    object: Any = None
+    type: Any = None
+    delta: Any = None
+    response: Any = None
+    output: Any = None
+    status: Any = None
+    output_index: Any = None
+
+
+_decode = msgspec.json.Decoder(_Raw).decode
+_FINISHES = {"completed": "stop", "incomplete": "length"}
+
+
+def read_chunk(data: bytes) -> Chunk | None:
+    """None for what is no such object."""
+    try:
+        raw = _decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    error = bool(raw.error) or raw.object == "error" or raw.type == "error"
+    if raw.choices is None:
+        return _response(raw, error)
+    parts = tuple([Part(c.index, _texts(c), c.finish_reason) for c in raw.choices])
+    return Chunk(raw.id, raw.model, parts, read_usage(raw.usage), error)
+
+
+def _texts(choice: _Choice) -> tuple[tuple[str, str], ...]:
+    said = choice.delta
+    if said is not None and type(said.content) is str and not _holds_more(choice, said):  # nearly every event
+        return (("content", said.content),) if said.content else ()
+    return tuple(_all_texts(choice))
+
+
+def _holds_more(choice: _Choice, said: _Delta) -> object:
+    more = said.reasoning_content or said.reasoning or said.refusal or said.tool_calls or said.function_call
+    return more or choice.text or choice.message
+
+
+def _all_texts(choice: _Choice) -> Iterator[tuple[str, str]]:
+    if choice.text:
+        yield "content", choice.text
+    said = choice.delta or choice.message
+    if said is None:
+        return
+    for channel, value in (
+        ("content", said.content), ("reasoning", said.reasoning_content), ("reasoning", said.reasoning),
+        ("refusal", said.refusal), ("tools", said.tool_calls), ("tools", said.function_call),
+    ):  # fmt: skip
+        for text in strings(value, channel == "tools"):
+            yield channel, text
+
+
+def strings(value: object, nested: bool = True) -> Iterator[str]:
+    """Every text in a value: a string, the `text` of parts, and when `nested` all strings of names and arguments."""
+    if isinstance(value, str):
+        if value:
+            yield value
+    elif isinstance(value, list):
+        for inner in value:
+            yield from strings(inner, nested)
+    elif isinstance(value, dict):
+        wanted = ("text", "refusal", "content", "name", "arguments", "function", "input", "custom", "output", "summary")
+        for name in wanted if nested else wanted[:2]:
+            if name in value:
+                yield from strings(value[name], nested)
+
+
+def _response(raw: _Raw, error: bool) -> Chunk:
+    """The responses API: a whole response, or an event that brings text or a whole response."""
+    kind = raw.type if isinstance(raw.type, str) else ""
+    whole = raw.response if isinstance(raw.response, dict) else None
+    if raw.output is not None and whole is None:
+        whole = {"id": raw.id, "model": raw.model, "usage": raw.usage, "status": raw.status, "output": raw.output}
+    last = kind in ("response.completed", "response.incomplete", "response.failed")
+    parts: tuple[Part, ...] = ()
+    index = raw.output_index if isinstance(raw.output_index, int) else 0
+    if isinstance(raw.delta, str) and raw.delta:
+        parts = (Part(0, ((f"{kind.split('.')[1] if '.' in kind else kind} {index}", raw.delta),)),)
+    if whole is None:
+        return Chunk(raw.id if not kind else None, raw.model, parts, read_usage(raw.usage), error)
+    if last or not kind:
+        texts = () if kind else tuple(("content", text) for text in strings(whole.get("output")))
+        parts = (Part(0, texts, _FINISHES.get(str(whole.get("status")))),)
+    failed = kind == "response.failed" or bool(whole.get("error"))
+    return Chunk(
+        _word(whole.get("id")), _word(whole.get("model")), parts, read_usage(whole.get("usage")), error or failed, last
+    )
+
+
+def read_usage(value: object) -> Usage | None:
+    """Both shapes; None where there is none."""
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        return Usage(sane=False)
+    prompt, one = _count(value, "prompt_tokens", "input_tokens")
+    completion, two = _count(value, "completion_tokens", "output_tokens")
+    total, three = _count(value, "total_tokens")
+    details = value.get("prompt_tokens_details") or value.get("input_tokens_details") or {}
+    cached, four = _count(details, "cached_tokens") if isinstance(details, dict) else (None, False)
+    sane = one and two and three and four
+    sane = sane and (total is None or prompt is None or total == prompt + (completion or 0))
+    return Usage(prompt, completion, cached, sane and (cached is None or prompt is None or cached <= prompt))
+
+
+def _count(value: Mapping[str, object], *names: str) -> tuple[int | None, bool]:
+    """The count by the first name that is there, and whether it is one."""
+    for name in names:
+        found = value.get(name)
+        if found is not None:
+            right = isinstance(found, int) and not isinstance(found, bool) and found >= 0
+            return (found, True) if right and isinstance(found, int) else (None, False)
+    return None, True
+
+
+def _word(value: object) -> str | None:
+    return value if isinstance(value, str) else None

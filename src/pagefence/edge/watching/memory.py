@@ -1,0 +1,95 @@
+"""What a process remembers of texts, all of it under keyed hashes, and of which texts an answer may hold a run.
+
+A k-gram of an answer speaks against it only if one other tenant sent it lately, and nobody else. It does not when
+
+- the answer's own prompt holds it, what the assistant had said in it included, or an earlier prompt of the same tenant;
+- several tenants sent it: templates, boilerplate, shared documents;
+- it stands in a text that the operator named as public;
+- the model has said it to several tenants whom it was not another's: its habits.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+
+import numpy as np
+
+from pagefence.edge.watching.generations import Bounds, Generations, Hit
+from pagefence.edge.watching.grams import COMMON, Roll, Secrets, Words, winnowed
+
+EVERY = 96
+_NONE = np.empty(0, np.uint64)
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """What makes a finding of a scan. Raises ValueError for what cannot be.
+
+    distinct   different k-grams of one other tenant that it takes
+    gap        folded bytes that may lie between two of them, for both to be of one run
+    every      bytes of a stream that are scanned at once; a run is seen so much later at most
+    learned    hashes of an answer that the model's habits are learned from; 0: none are
+    """
+
+    distinct: int = 3
+    gap: int = 64
+    every: int = EVERY
+    learned: int = 4096
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.distinct <= 64 or self.gap < 1 or self.every < 1 or self.learned < 0:
+            raise ValueError("a finding takes 1 to 64 k-grams; gap and every are 1 or more, learned 0 or more")
+
+
+class Memory:
+    """Shared by all answers of a process."""
+
+    def __init__(
+        self, bounds: Bounds | None = None, manner: Manner | None = None, now: float = 0.0, compiled: bool = True
+    ) -> None:
+        self.bounds = bounds = bounds or Bounds()
+        self.manner = manner or Manner()
+        self.secrets = Secrets.make()
+        self.prompts = Generations(bounds, now, compiled)
+        self.habits = Generations(replace(bounds, slots_log2=max(10, bounds.slots_log2 - 2)), now, compiled)
+        self._public = _NONE
+        self._key = secrets.token_bytes(32)
+        self._compiled = compiled
+
+    def hashes(self, texts: Iterable[bytes]) -> Words:
+        """What is taken of texts, each for itself. Works beside other threads."""
+        taken = [winnowed(text, Roll(), self.secrets, self._compiled)[0] for text in texts]
+        return np.concatenate([_NONE, *taken])
+
+    def sent(self, theirs: Iterable[bytes], said: Iterable[bytes], tag: str, now: float) -> Words:
+        """Remember the texts of a prompt that its tenant wrote; not what the assistant had `said`. What of both its
+        answer may hold: 8 bytes a hash, to be kept as long as the request lives."""
+        written = self.hashes(theirs)
+        self.prompts.note(written, tag, now)
+        return np.concatenate([written, self.hashes(said)])
+
+    def publish(self, texts: Iterable[bytes]) -> None:
+        """Texts that anybody may get: licences, the operator's own templates. All of their k-grams, so that it does not
+        matter what stands around a quote; 8 bytes for each byte of text."""
+        taken = [winnowed(text, Roll(), self.secrets, self._compiled, window=1)[0] for text in texts]
+        self._public = np.unique(np.concatenate([self._public, *taken]))
+
+    def learn(self, hashes: Words, tag: str, now: float) -> None:
+        """What an answer without a finding held, for the model's habits."""
+        self.habits.note(hashes, tag, now)
+
+    def foreign(self, hits: list[Hit], own: Words) -> list[Hit]:
+        """Of what one other tenant sent, what nothing explains."""
+        hashes = np.array([hit[0] for hit in hits], np.uint64)
+        explained = np.isin(hashes, own) | (self.habits.owners(hashes) == COMMON)
+        if len(self._public):
+            place = np.minimum(np.searchsorted(self._public, hashes), len(self._public) - 1)
+            explained |= self._public[place] == hashes
+        return [hit for hit, known in zip(hits, explained.tolist(), strict=True) if not known]
+
+    def name(self, value: int) -> str:
+        """A hash as a finding may show it: keyed once more, so that equal text has equal names in one process."""
+        return blake2b(value.to_bytes(8, "little"), digest_size=8, key=self._key).hexdigest()

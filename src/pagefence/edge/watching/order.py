@@ -1,0 +1,97 @@
+"""Whether a stream is one answer: one id, one model, choices that were asked for, an end that is the end (I5, I10)."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from pagefence.edge.watching.chunks import Chunk
+from pagefence.edge.watching.finding import Doubt, Kind
+
+_REMEMBERED = 4096
+
+
+class ResponseIds:
+    """Which request got which response id: of those that live, and of the last ones that did."""
+
+    def __init__(self, remembered: int = _REMEMBERED) -> None:
+        self._live: dict[str, str] = {}
+        self._ended: OrderedDict[str, str] = OrderedDict()
+        self._remembered = remembered
+
+    def claim(self, response_id: str, request_id: str) -> bool:
+        """Whether no other request got it."""
+        other = self._live.setdefault(response_id, request_id)
+        return other == request_id and self._ended.get(response_id, request_id) == request_id
+
+    def release(self, response_id: str, request_id: str) -> None:
+        if self._live.get(response_id) != request_id:
+            return
+        del self._live[response_id]
+        self._ended[response_id] = request_id
+        if len(self._ended) > self._remembered:
+            self._ended.popitem(last=False)
+
+
+@dataclass(slots=True)
+class Order:
+    """Follows the events of one answer. `choices`: how many were asked for, None when nobody knows."""
+
+    ids: ResponseIds
+    request_id: str
+    choices: int | None
+    id: str | None = None
+    model: str | None = None
+    done: bool = False
+    finishes: dict[int, str] = field(default_factory=dict)
+    spoke: set[int] = field(default_factory=set)
+    begun: set[int] = field(default_factory=set)
+    told: set[str] = field(default_factory=set)
+
+    def see(self, chunk: Chunk) -> Iterator[Doubt]:
+        """What is wrong with the next event, each thing once an answer."""
+        for doubt in self._wrong(chunk):
+            if doubt.what not in self.told:
+                self.told.add(doubt.what)
+                yield doubt
+
+    def plain(self, chunk: Chunk) -> bool:
+        """Whether it only goes on with a text that had begun: most events do, and nothing can be wrong with them."""
+        if self.done or chunk.id != self.id or chunk.model != self.model or len(chunk.parts) != 1 or chunk.last:
+            return False
+        part = chunk.parts[0]
+        return part.finish is None and part.index in self.spoke and part.index not in self.finishes
+
+    def close(self) -> None:
+        """Nothing comes any more."""
+        if self.id is not None:
+            self.ids.release(self.id, self.request_id)
+
+    def _wrong(self, chunk: Chunk) -> Iterator[Doubt]:
+        if self.done:
+            yield Doubt(Kind.AFTER_END, "an event came after the end of the stream")
+        if chunk.id is not None and chunk.id != self.id:
+            if self.id is not None:
+                yield Doubt(Kind.MIXED_STREAM, "the id changed inside of one answer")
+            else:
+                self.id = chunk.id
+            if not self.ids.claim(chunk.id, self.request_id):
+                yield Doubt(Kind.SHARED_ID, "the response id is one that another request got")
+        if chunk.model is not None and chunk.model != self.model:
+            if self.model is not None:
+                yield Doubt(Kind.MIXED_STREAM, "the model changed inside of one answer")
+            self.model = self.model or chunk.model
+        for part in chunk.parts:
+            if part.index < 0 or (self.choices is not None and part.index >= self.choices):
+                facts = {"index": part.index, "choices": self.choices or 0}
+                yield Doubt(Kind.MIXED_STREAM, "a choice that was not asked for", facts=facts)
+                continue
+            self.begun.add(part.index)
+            if part.index in self.finishes and (part.texts or part.finish):
+                yield Doubt(Kind.AFTER_END, "a choice went on after its finish reason", facts={"index": part.index})
+            if part.texts:
+                self.spoke.add(part.index)
+            if part.finish is not None:
+                self.finishes.setdefault(part.index, part.finish)
+        self.done = self.done or chunk.last

@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.installed
 MOONCAKE_LIBRARIES := libibverbs1 libnl-3-200 libnl-route-3-200 libnuma1 libcurl4
 
-.PHONY: help setup verify test test-slow test-engines soak test-mooncake test-browser mutation explore lint format bench bench-peers bench-engine docs matrix power clean
+.PHONY: help setup verify test test-slow test-engines soak test-mooncake test-browser mutation explore lint format bench bench-peers bench-engine bench-edge docs matrix power clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*##/\t/' | expand -t 14
@@ -71,6 +71,10 @@ bench-peers: setup ## vLLM, transformers and llama-server to compare with, in th
 
 bench-engine: setup ## this engine beside vLLM, llama-server, transformers; what isolation costs; sets the peers up (ARGS="--help")
 	$(BIN)/python -m bench.engine --write docs/reference/performance.md $(ARGS)
+
+bench-edge: setup ## the edge beside LiteLLM's proxy and sglang-router; sets them up, nginx and wrk too if root (ARGS="--help")
+	$(BIN)/python -m pip install --disable-pip-version-check -q -e '.[edge]'
+	$(BIN)/python -m bench.edge $(ARGS)
 
 docs: $(READY) ## regenerate the generated pages
 	$(BIN)/python -m pagefence.protocol.table > docs/reference/protocol.md

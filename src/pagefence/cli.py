@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from pagefence import __version__
+from pagefence.edge.command import edge
 from pagefence.engine.command import serve
 from pagefence.flags import (
     Embedded,
@@ -186,6 +187,7 @@ def replay(**given: Any) -> None:
 
 
 app.command()(serve)
+app.command()(edge)
 app.command("explore")(explore_command)
 app.command()(advisories)
 app.add_typer(models_app, name="models")

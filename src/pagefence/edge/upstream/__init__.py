@@ -1,0 +1,1 @@
+"""The side of the fleet: connections, which router is asked, what its answers must look like."""

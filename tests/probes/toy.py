@@ -45,6 +45,7 @@ class Toy:
     count_tokens: bool = True
     info: dict[str, object] = field(default_factory=dict)
     calls: list[int] = field(default_factory=list)
+    bodies: list[dict[str, Any]] = field(default_factory=list)
     url: str = ""
     slips: frozenset[str] = frozenset()  # words over which this model slips
     bare: bool = False  # any OpenAI-compatible server: a model list and completions, no figures
@@ -209,6 +210,7 @@ def application(toy: Toy) -> Starlette:  # noqa: PLR0915 (one bug a line, side b
             return error(401, "bad key", type="invalid_request_error", code="invalid_api_key")
         length, new = len(tokens_of(body["prompt"])), body["max_tokens"]
         toy.calls.append(length)
+        toy.bodies.append(body)
         if not toy.ready:
             return error(503, "not ready", code="not_ready")
         over = length > toy.longest or length + new > toy.context

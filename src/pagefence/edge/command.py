@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import typer
@@ -29,6 +31,16 @@ def edge(
     upstream_key_env: Annotated[
         str | None, typer.Option(metavar="NAME", help="Environment variable with the key that upstream asks for.")
     ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="MODEL", help="Whose tokenizer counts prompts: a known name, GGUF file or folder."),
+    ] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="What answers: vllm, sglang, tensorrt-llm, llama-server, pagefence or other.")
+    ] = None,
+    open_access: Annotated[
+        bool, typer.Option("--open", help="Nobody needs a key; everybody is one tenant. On loopback only.")
+    ] = False,
     check: Annotated[
         bool, typer.Option("--check", help="Read the settings, say what is wrong with them, and end.")
     ] = False,
@@ -36,23 +48,36 @@ def edge(
         Path | None, typer.Option(metavar="FILE", help="Gets the address as JSON once the port listens.")
     ] = None,
 ) -> None:
-    """Stand in front of a fleet: refuse what no worker can hold, strip what no client may set, watch every answer.
+    """Stand in front of a fleet: refuse what no worker can hold, and what no client may set.
+
+    Tenants' keys: PAGEFENCE_API_KEYS="acme=KEY,globex=KEY", or tenants.toml with their hashes.
 
     Examples:
 
-    pagefence edge --upstream http://router:8000 --port 8780
+    pagefence edge --upstream http://router:8000 --engine vllm --model ./Qwen3-8B --port 8780
 
     pagefence edge --config edge.toml --workers 4
     """
-    from pagefence.edge.serve import Build, serve
+    from pagefence.edge.joined import Joined
+    from pagefence.edge.serve import Build, say, serve
+    from pagefence.edge.tenant_file import read_identity
+
+    chosen: dict[str, dict[str, Any]] = {
+        "admission": {"model": model},
+        "policy": {"engine": engine},
+        "tenants": {"open": open_access or None},
+    }
 
     def load() -> Settings:
-        return settings(upstream, config, host, port, workers, upstream_key_env)
+        return settings(upstream, config, host, port, workers, upstream_key_env, chosen)
 
     found = load()
-    from pagefence.edge.passing import passing
-
-    build = Build(load, lambda new: passing(), announce=announce)
+    identity = read_identity(os.environ)
+    if identity.made_here:
+        say("secret_made_here", why="PAGEFENCE_EDGE_SECRET is not set: after a restart no cached prefix is found again")
+    folder = config.parent if config is not None else Path()
+    joined = Joined(identity, os.environ, folder, lambda words: say("capacity", why=words))
+    build = Build(load, joined.steps, announce=announce)
     if announce is not None:
         check_writable(announce)
     if check:
@@ -69,8 +94,9 @@ def settings(
     port: int | None,
     workers: int | None,
     key_env: str | None,
+    chosen: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
 ) -> Settings:
-    """From file and flags. Raises Usage."""
+    """From file and flags; `chosen`: what flags say of the steps' tables. Raises Usage."""
     from pagefence.edge.upstream.address import parse
 
     addresses = tuple(parse(url) for url in upstream or ())
@@ -82,4 +108,10 @@ def settings(
         found = read_edge_file(config, os.environ)
     said: dict[str, Any] = {"host": host, "port": port, "workers": workers, "upstreams": addresses or None}
     said |= {"authorization": upstream_key(key_env, os.environ)}
+    tables = {name: {**found.tables.get(name, {}), **_said(flags)} for name, flags in chosen.items()}
+    said["tables"] = {**found.tables, **tables}
     return replace(found, **{name: value for name, value in said.items() if value is not None})
+
+
+def _said(flags: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in flags.items() if value is not None}

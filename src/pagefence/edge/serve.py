@@ -53,7 +53,7 @@ def serve(settings: Settings, build: Build) -> int:
     if build.announce is not None:
         found = msgspec.json.encode({"url": f"http://{host}:{port}", "pid": os.getpid()})
         write_atomically(build.announce, found, READABLE)
-    _say("edge_begins", version=__version__, url=f"http://{host}:{port}", workers=settings.workers)
+    say("edge_begins", version=__version__, url=f"http://{host}:{port}", workers=settings.workers)
     if not shared:
         return Worker(settings, build, meters, 0).run(sockets[0])
     return _Parent(settings, build, meters, sockets).run()
@@ -107,7 +107,7 @@ class _Parent:
             try:
                 new = self._build.load()
             except Mistake as error:
-                _say("reload_refused", why=str(error))
+                say("reload_refused", why=str(error))
                 return
             self._settings = new
             self._send(signal.SIGHUP)
@@ -126,7 +126,7 @@ class _Parent:
                 return
             number = self._workers.pop(pid, None)
             if number is not None and self._ending is None:
-                _say("worker_died", worker=number, code=os.waitstatus_to_exitcode(status))
+                say("worker_died", worker=number, code=os.waitstatus_to_exitcode(status))
                 time.sleep(max(0.0, self._began[number] + _AGAIN_S - time.monotonic()))
                 self._fork(number)
 
@@ -150,12 +150,12 @@ class _Parent:
                     sock.detach()  # the parent keeps it; a copy here would be a queue that nobody serves
             code = Worker(self._settings, self._build, self._meters, number).run(self._sockets[number])
         except BaseException as error:
-            _say("worker_failed", worker=number, kind=type(error).__name__, why=str(error)[:300])
+            say("worker_failed", worker=number, kind=type(error).__name__, why=str(error)[:300])
         finally:
             sys.stderr.flush()
             os._exit(code)
 
 
-def _say(event: str, **fields: object) -> None:
+def say(event: str, **fields: object) -> None:
     line = msgspec.json.encode({"event": event, **fields}).decode()
     print(line, file=sys.stderr, flush=True)

@@ -36,6 +36,7 @@ def server_config(app: ASGIApp) -> uvicorn.Config:
         app,
         access_log=False,
         http="h11",
+        loop="asyncio",  # whatever else is installed: what is tested is what runs
         lifespan="off",
         log_config=None,
         log_level="warning",

@@ -22,11 +22,11 @@ from pagefence.edge.tenant_file import (
     read_identity,
     read_trusted_header,
 )
-from pagefence.edge.tenants import Identity, Tenants, TrustedHeader, bearer, hash_key, new_key, tenants_of
+from pagefence.edge.tenants import Identity, Tenants, TrustedHeader, bearer, hash_key, tenants_of
 from pagefence.mistakes import Usage
 
 IDENTITY = Identity(b"s" * 32)
-KEY, OTHER, NEXT = (new_key() for _ in range(3))
+KEY, OTHER, NEXT = (f"pf-a-key-of-these-tests-0123456789-{number}" for number in range(3))
 PAIRS = [("acme", hash_key(KEY)), ("globex", hash_key(OTHER)), ("acme", hash_key(NEXT))]
 PROXY = b"p" * 32
 BY_PEER = TrustedHeader(b"x-tenant", peers=(ipaddress.ip_network("10.0.0.0/8"), ipaddress.ip_network("fd00::/8")))

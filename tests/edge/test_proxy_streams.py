@@ -133,10 +133,12 @@ async def test_a_stream_that_breaks_off_never_looks_whole(end: str) -> None:
         reply = await on.ask(b'{"stream":true}')
         assert reply.status == 200
         assert not reply.whole
-        assert reply.body.startswith(b"".join(EVENTS))
-        last = reply.body.removeprefix(b"".join(EVENTS)).strip()
+        # What comes in one piece with nonsense is no longer believed; what went out before it is whole.
+        came, _, last = reply.body.rpartition(b"data: ")
+        assert b"".join(EVENTS).startswith(came.rstrip())
+        assert came.count(b"data: ") >= len(EVENTS) - 1
         code = {"dies": "upstream_died", "lies": "upstream_malformed", "hangs": "upstream_timeout"}[end]
-        assert json.loads(last.removeprefix(b"data: "))["error"]["code"] == code
+        assert json.loads(last)["error"]["code"] == code
         assert b"[DONE]" not in reply.body
 
 

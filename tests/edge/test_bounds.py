@@ -22,7 +22,7 @@ from pagefence.engine.model.tokenizer import Tokenizer
 from tests.edge.models import CHATML, NAMES, texts, tokenizer_of
 from tests.engine.model.test_tokenizer import TEXTS
 
-quick = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+quick = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def bounds_of(name: str) -> TextBounds:

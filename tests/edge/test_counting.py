@@ -28,7 +28,7 @@ from pagefence.engine.model.tokenizer import Tokenizer
 from tests.edge.models import NAMES, call_of, chat_of, completion_of, texts, tokenizer_of
 from tests.engine.model.test_tokenizer import TEXTS
 
-quick = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+quick = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 HUGE = 10**9
 
 

@@ -238,6 +238,7 @@ def gated(shell: str, url: str, folder: Path) -> subprocess.CompletedProcess[str
     return subprocess.run(["bash", "-c", command], check=False, text=True, **given)
 
 
+@pytest.mark.slow
 def test_a_report_that_nobody_reads_costs_neither_the_verdict_nor_the_file(tmp_path: Path) -> None:
     """Rich ends a program whose pipe is closed with 1, which would be a violation."""
     with served(app({"/server_info": SGLANG, "/v1/models": models("sglang")})) as url:

@@ -77,8 +77,7 @@ def test_an_engine_that_is_down_is_inconclusive() -> None:
     assert said(evidence, "could not be reached")
 
 
-@pytest.mark.parametrize("retry_after", [None, "0.01"])
-@pytest.mark.parametrize("after", [0, 12])
+@pytest.mark.parametrize(("after", "retry_after"), [(0, None), (12, "0.01")])
 def test_an_engine_that_keeps_limiting_the_rate_is_inconclusive(
     retry_after: str | None, after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -264,6 +264,7 @@ def searching(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], list[psu
         child.communicate()
 
 
+@pytest.mark.slow
 def test_a_crew_that_lost_a_process_is_3_with_one_clear_line() -> None:
     with searching("--world", "two-by-two") as (child, crew):
         crew[1].kill()
@@ -275,6 +276,7 @@ def test_a_crew_that_lost_a_process_is_3_with_one_clear_line() -> None:
     assert alive == []
 
 
+@pytest.mark.slow
 def test_a_search_that_is_terminated_leaves_no_process_behind() -> None:
     with searching("--world", "two-by-two") as (child, crew):
         child.send_signal(signal.SIGTERM)

@@ -50,6 +50,7 @@ def test_close_unmaps_with_the_last_view_and_not_under_it() -> None:
     assert mapped() == before
 
 
+@pytest.mark.slow
 def test_an_interpreter_that_exits_with_views_exits_cleanly() -> None:
     program = (
         "from pagefence.engine.kv.layout import Layout\n"

@@ -70,6 +70,7 @@ def test_a_fault_overrides_one_decision_or_one_cell(name: str) -> None:
     assert len(faulty.cells) <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REASONS)
 def test_without_the_fault_the_same_search_finds_nothing(name: str) -> None:
     fault = find(name)

@@ -44,6 +44,7 @@ HELD_BY_NO_GUARD = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REASONS)
 def test_nothing_is_found_in_its_world_without_it(name: str) -> None:
     assert explore(World(FAULTS[name].bounds), replace(ONE_CORE, most_states=500)).found is None

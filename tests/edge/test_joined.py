@@ -14,8 +14,10 @@ from typing import Any
 import httpx
 import pytest
 
+from pagefence.edge.call import Operation, Tenant
 from pagefence.edge.command import settings
 from pagefence.edge.joined import Joined
+from pagefence.edge.refusal import Refusal
 from pagefence.edge.tenants import Identity
 from pagefence.mistakes import Usage
 from pagefence.models import DEFAULT_MODEL
@@ -103,6 +105,22 @@ def test_a_wrong_key_is_refused(edge: str, toy: Toy) -> None:
     before = len(toy.bodies)
     assert ask(edge, key="not-the-key-of-anybody-here").status_code == 401
     assert len(toy.bodies) == before
+
+
+@pytest.mark.parametrize(
+    ("table", "status"), [({}, 503), ({"shared_cache": True}, None), ({"upstream_keys_env": "THEIRS"}, None)]
+)
+def test_an_engine_that_cannot_keep_tenants_apart_is_asked_only_when_the_operator_says_how(
+    table: dict[str, Any], status: int | None, tmp_path: Path
+) -> None:
+    environment = {"PAGEFENCE_API_KEYS": f"acme={ACME}", "THEIRS": "acme=upstream-key"}
+    tables = {"admission": {"model": DEFAULT_MODEL}, "policy": {"engine": "pagefence"}, "tenants": table}
+    found = settings(["http://127.0.0.1:9"], None, None, None, None, None, tables)
+    steps = Joined(Identity(b"s" * 32), environment, tmp_path, lambda words: None).steps(found)
+    body = {"model": "toy", "prompt": "one two three", "max_tokens": 4}
+    call = steps.clean(Operation.COMPLETION, Tenant("acme", "key", "tag"), "id", body, ())
+    assert (call.status if isinstance(call, Refusal) else None) == status
+    steps.stop()
 
 
 def test_without_live_figures_nothing_is_admitted(toy: Toy, tmp_path: Path) -> None:

@@ -59,6 +59,7 @@ class _Tenants(_Table, frozen=True):
     peers: list[str] = []
     only_listed: bool = False
     open: bool = False
+    shared_cache: bool = False
     upstream_keys_env: str | None = None
 
 
@@ -149,6 +150,7 @@ class Joined:
             limits=_limits(self._table(settings, "reading", _Reading), settings),
             dialect=dialect,
             credentials=self._credentials(whose, settings),
+            shared=whose.open or whose.shared_cache,
         )
         model = self._loaded(admission)
         readings = readings_of(None if rules.engine == "other" else rules.engine)
@@ -229,12 +231,13 @@ def _limits(said: _Reading, settings: Settings) -> reading.Limits:
 
 @dataclass(frozen=True, slots=True)
 class _Decisions:
-    """What needs nothing but the request itself."""
+    """What needs nothing but the request itself. `shared`: tenants may meet in the engine's cache, or there is one."""
 
     policy: Policy
     limits: reading.Limits
     dialect: Dialect
     credentials: Credentials
+    shared: bool
 
     def read(self, raw: bytes, headers: Headers) -> dict[str, Any] | Refusal:
         return reading.read(raw, headers, self.limits)
@@ -245,6 +248,9 @@ class _Decisions:
         refusal = refuse_headers(headers, self.policy)
         if refusal is not None:
             return refusal
+        if not (self.shared or self.dialect.separates(operation) or tenant.name in self.credentials.by_tenant):
+            why = f"Nothing keeps the tenants' caches apart for {operation} on this engine, so nothing is sent to it."
+            return Refusal(503, "tenants_not_separated", why)  # I7: not known is not apart
         cleaned = fields.clean(operation, body, self.policy)
         if isinstance(cleaned, Refusal):
             return cleaned

@@ -289,8 +289,9 @@ class Connection(asyncio.Protocol):
         self._discarding = True
         self._ahead.clear()
         self.due = self._front.now() + _LINGER_S
-        with contextlib.suppress(OSError, RuntimeError, NotImplementedError):
-            self._transport.write_eof()
+        with contextlib.suppress(OSError, RuntimeError):
+            if self._transport.can_write_eof():
+                self._transport.write_eof()
 
     def _release(self) -> None:
         self._front.release(self._size)

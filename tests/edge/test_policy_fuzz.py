@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pagefence.edge.call import Call, Operation
-from pagefence.edge.outgoing import DIALECTS, Dialect, mint_request_id, upstream_body
+from pagefence.edge.front.front import mint
+from pagefence.edge.outgoing import DIALECTS, Dialect, upstream_body
 from pagefence.edge.policy import Clean, clean
 from pagefence.edge.policy_settings import Policy
 from pagefence.edge.reading import Limits, read
@@ -45,7 +46,7 @@ def hold_against_the_model(random: Random) -> None:
         assert 400 <= outcome.status < 500
         assert body_of(outcome)
         return
-    call = Call(operation, TENANT, mint_request_id(), outcome.body, outcome.asked.model, outcome.asked.stream)
+    call = Call(operation, TENANT, mint(), outcome.body, outcome.asked.model, outcome.asked.stream)
     sent = upstream_body(call, dialect)
     made = only_once(sent)
     assert sent == msgspec.json.encode(made), "bytes of the client's are between the values"

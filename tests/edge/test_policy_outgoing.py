@@ -9,6 +9,7 @@ import pytest
 
 from pagefence.edge.call import Call, Operation
 from pagefence.edge.fields import HEADER_PREFIXES_NEVER, HEADERS_NEVER
+from pagefence.edge.front.front import mint
 from pagefence.edge.outgoing import (
     DIALECTS,
     LLAMA_SERVER,
@@ -18,7 +19,6 @@ from pagefence.edge.outgoing import (
     VLLM,
     Credentials,
     Dialect,
-    mint_request_id,
     refuse_headers,
     upstream_body,
     upstream_headers,
@@ -72,9 +72,9 @@ def test_a_body_from_elsewhere_cannot_bring_a_salt_or_an_id() -> None:
 
 
 def test_minted_ids_are_not_guessed_and_no_ones_prefix() -> None:
-    ids = {mint_request_id() for _ in range(1000)}
+    ids = {mint() for _ in range(1000)}
     assert len(ids) == 1000
-    assert all(re.fullmatch(r"pf-[0-9a-f]{32}", minted) for minted in ids)
+    assert all(re.fullmatch(r"edge-[0-9a-f]{32}", minted) for minted in ids)
 
 
 def test_of_the_clients_headers_only_a_trace_goes_on() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -69,11 +68,6 @@ class Credentials:
 
     def of(self, tenant: Tenant) -> bytes | None:
         return self.by_tenant.get(tenant.name, self.key)
-
-
-def mint_request_id() -> str:
-    """An id that nobody can guess, used once. A prefix of it is no other's id."""
-    return "pf-" + secrets.token_hex(16)
 
 
 def upstream_body(call: Call, dialect: Dialect) -> bytes:

@@ -295,7 +295,6 @@ def test_a_count_and_its_decision_through_the_queue() -> None:
         needs = first(call, capacity)
         assert isinstance(needs, NeedsCount)
         counts: Sequence[Any] | Refusal = await counting.count(needs)
-        counting.close()
         return counts if isinstance(counts, Refusal) else after_count(needs, counts)
 
     tokens = size("word " * 300)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -14,7 +15,8 @@ from typing import Any
 import httpx
 import pytest
 
-from pagefence.edge.call import Operation, Tenant
+from pagefence.edge.beside import LARGE
+from pagefence.edge.call import Admitted, Operation, Tenant
 from pagefence.edge.command import settings
 from pagefence.edge.joined import Joined
 from pagefence.edge.refusal import Refusal
@@ -84,9 +86,12 @@ def test_a_legal_prompt_is_answered_and_the_engine_is_told_whose_it_is(edge: str
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_what_no_rank_can_hold_is_refused_before_the_engine_sees_it(edge: str, toy: Toy, stream: bool) -> None:
+@pytest.mark.parametrize("prompt", [WORD * 300, WORD * LARGE, [7] * LARGE], ids=["short", "long", "ids"])
+def test_what_no_rank_can_hold_is_refused_before_the_engine_sees_it(
+    edge: str, toy: Toy, stream: bool, prompt: str | list[int]
+) -> None:
     before = len(toy.bodies)
-    answer = ask(edge, prompt=WORD * 300, stream=stream)
+    answer = ask(edge, prompt=prompt, stream=stream)
     assert answer.status_code == 400
     assert answer.json()["error"]["code"] == "context_length_exceeded"
     assert len(toy.bodies) == before
@@ -123,6 +128,43 @@ def test_an_engine_that_cannot_keep_tenants_apart_is_asked_only_when_the_operato
     steps.stop()
 
 
+@pytest.mark.parametrize(
+    ("part", "code"),
+    [
+        ({"type": "image_url", "image_url": {"url": "data:image/png;base64,aGVsbG8="}}, None),
+        ({"type": "image_url", "image_url": {"url": "http://169.254.169.254/"}}, "unsupported_content"),
+        ({"type": "input_audio", "input_audio": {"data": "aGVsbG8=", "format": "wav"}}, "prompt_not_countable"),
+        ({"type": "video_url", "video_url": {"url": "data:video/mp4;base64,aGVsbG8="}}, "prompt_not_countable"),
+    ],
+)
+def test_an_image_costs_what_was_declared_and_what_costs_nobody_knows_what_is_refused(
+    part: dict[str, Any], code: str | None, tmp_path: Path
+) -> None:
+    tables = {
+        "admission": {"model": DEFAULT_MODEL, "image_tokens": 1000},
+        "policy": {"media": "data"},
+        "capacity": {"limit": 2048},
+        "tenants": {"shared_cache": True},
+    }
+    found = settings(["http://127.0.0.1:9"], None, None, None, None, None, tables)
+    environment = {"PAGEFENCE_API_KEYS": f"acme={ACME}"}
+    steps = Joined(Identity(b"s" * 32), environment, tmp_path, lambda words: None).steps(found)
+
+    async def asked(images: int) -> Refusal | Admitted:
+        body = {"messages": [{"role": "user", "content": [part] * images}], "max_tokens": 4}
+        call = steps.clean(Operation.CHAT, Tenant("acme", "key", "tag"), "id", body, ())
+        return call if isinstance(call, Refusal) else await steps.admit(call)
+
+    one, many = asyncio.run(asked(1)), asyncio.run(asked(3))
+    steps.stop()
+    if code is None:
+        assert isinstance(one, Admitted)
+        assert one.at_most > 1000
+    assert (one.code if isinstance(one, Refusal) else None) == code
+    assert isinstance(many, Refusal)
+    assert many.code == (code or "context_length_exceeded")
+
+
 def test_without_live_figures_nothing_is_admitted(toy: Toy, tmp_path: Path) -> None:
     """Fail closed: an upstream that tells nothing is asked nothing."""
     found = settings(["http://127.0.0.1:9"], None, None, None, None, None, {"admission": {"model": DEFAULT_MODEL}})
@@ -140,6 +182,14 @@ def test_without_live_figures_nothing_is_admitted(toy: Toy, tmp_path: Path) -> N
         ({"admission": {"model": DEFAULT_MODEL}}, {}, "nobody could ask"),
         ({"policy": {"engine": "abacus"}}, {}, "policy.engine is one of"),
         ({"policy": {"engines": "vllm"}}, {}, "unknown field `engines`"),
+        ({"policy": {"media": "data"}}, {"PAGEFENCE_API_KEYS": f"acme={ACME}"}, "admission.image_tokens to the most"),
+        ({"policy": {"media": "any"}}, {"PAGEFENCE_API_KEYS": f"acme={ACME}"}, "admission.image_tokens to the most"),
+        ({"admission": {"image_tokens": 9}}, {"PAGEFENCE_API_KEYS": f"acme={ACME}"}, 'policy.media = "data", or'),
+        (
+            {"policy": {"media": "all"}, "admission": {"image_tokens": 9, "model": DEFAULT_MODEL}},
+            {"PAGEFENCE_API_KEYS": f"acme={ACME}"},
+            "media is one of refuse, data, any",
+        ),
         ({"tenants": {"upstream_keys_env": "NONE"}}, {"PAGEFENCE_API_KEYS": f"acme={ACME}"}, "tenant=key pairs"),
     ],
 )

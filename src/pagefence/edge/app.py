@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from time import perf_counter
 
+from pagefence.edge.beside import LARGE
 from pagefence.edge.call import Admitted, Call, Operation, Tenant
 from pagefence.edge.front.connection import Connection
 from pagefence.edge.front.front import mint
@@ -13,7 +15,7 @@ from pagefence.edge.mark import Mark, Recorder
 from pagefence.edge.refusal import Refusal, body_of
 from pagefence.edge.settings import Settings
 from pagefence.edge.side import Side
-from pagefence.edge.steps import Steps, Watch
+from pagefence.edge.steps import Headers, Steps, Watch
 from pagefence.edge.turns import Turns
 from pagefence.edge.upstream.balancer import Answer, Balancer
 from pagefence.edge.upstream.failures import Failure
@@ -90,17 +92,28 @@ class Edge:
         if isinstance(raw, Refusal):
             return raw
         mark.read()
-        body = self.steps.read(raw, head.fields)
-        if isinstance(body, Refusal):
-            return body
-        call = self.steps.clean(operation, tenant, mark.request_id, body, head.fields)
-        if not isinstance(call, Refusal):
-            mark.model, mark.stream = call.model, call.stream
-        return call
+        size = len(raw)
+        if size <= LARGE:
+            call = self._understood(operation, tenant, mark.request_id, raw, head.fields)
+        else:
+            call = await self.steps.beside.run(
+                tenant.tag, size, self._understood, operation, tenant, mark.request_id, raw, head.fields
+            )
+        if isinstance(call, Refusal):
+            return call
+        mark.model, mark.stream = call.model, call.stream
+        return call if size <= LARGE else replace(call, size=size)
+
+    def _understood(
+        self, operation: Operation, tenant: Tenant, request_id: str, raw: bytes, headers: Headers
+    ) -> Call | Refusal:
+        body = self.steps.read(raw, headers)
+        return body if isinstance(body, Refusal) else self.steps.clean(operation, tenant, request_id, body, headers)
 
     async def _pass_on(
         self, call: Call, admitted: Admitted | None, head: RequestHead, client: Connection, mark: Mark
     ) -> Refusal | None:
+        # Not beside the loop, however large: it is one piece, which holds the interpreter's lock in a thread too.
         outgoing = self.steps.outgoing(call, admitted, head.fields)
         method = "GET" if admitted is None else "POST"
         headers = b"".join([b"%b: %b\r\n" % pair for pair in outgoing.headers]) + self._key

@@ -25,10 +25,12 @@ from pagefence.edge.admission import (
     decide,
     reserved,
 )
+from pagefence.edge.beside import Beside, for_bodies
 from pagefence.edge.call import Admitted, Call, Operation, Tenant
 from pagefence.edge.capacity import Capacities, CapacitySettings, Room, targets_of
 from pagefence.edge.counting import Counting, CountingSettings, PromptCounter
 from pagefence.edge.engine_readings import readings_of
+from pagefence.edge.media import check_cost
 from pagefence.edge.outgoing import DIALECTS, Credentials, Dialect, refuse_headers, upstream_body, upstream_headers
 from pagefence.edge.policy_settings import Policy
 from pagefence.edge.refusal import Refusal
@@ -130,6 +132,7 @@ class Joined:
             raise Usage(f"policy.engine is one of {', '.join(DIALECTS)}, not {rules.engine[:80]!r}")
         if whose.open and settings.host not in _LOOPBACK:
             raise Usage(f"open access is for a loopback address, and this edge listens on {settings.host}")
+        check_cost(rules.media, admission.image_tokens)
         header = whose.header and read_trusted_header(whose.header, self._environment, whose.peers, whose.secret_header)
         tenants = load_tenants(
             self._identity,
@@ -156,9 +159,11 @@ class Joined:
         readings = readings_of(None if rules.engine == "other" else rules.engine)
         counter = PromptCounter(model.tokenizer, model.bounds, readings)
         counting = Counting(counter, CountingSettings(admission.threads, admission.waiting))
+        beside = Beside(for_bodies(settings.requests, settings.tenant_requests, settings.front.body_bytes), "read")
         gate = _Gate(
             self._capacities(settings),
             counting,
+            beside,
             AdmissionSettings(admission.default_new_tokens, admission.image_tokens, admission.margin_tokens),
         )
         return Steps(
@@ -168,6 +173,7 @@ class Joined:
             admit=gate.admit,
             outgoing=decided.outgoing,
             watch=_unwatched,
+            beside=beside,
             unready=gate.unready,
             barred=gate.barred,
             start=gate.start,
@@ -271,8 +277,8 @@ class _Decisions:
 class _Gate:
     """Admission on live figures."""
 
-    def __init__(self, capacities: Capacities, counting: Counting, settings: AdmissionSettings) -> None:
-        self._capacities, self._counting, self._settings = capacities, counting, settings
+    def __init__(self, capacities: Capacities, counting: Counting, beside: Beside, settings: AdmissionSettings) -> None:
+        self._capacities, self._counting, self._beside, self._settings = capacities, counting, beside, settings
         self._reading: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -282,10 +288,13 @@ class _Gate:
     def stop(self) -> None:
         if self._reading is not None:
             self._reading.cancel()
-        self._counting.close()
 
     async def admit(self, call: Call) -> Admitted | Refusal:
-        verdict = decide(call, self._capacities.now(), self._counting.counter.bounds, self._settings)
+        asked = call, self._capacities.now(), self._counting.counter.bounds, self._settings
+        if call.size:
+            verdict = await self._beside.run(call.tenant.tag, call.size, decide, *asked)
+        else:
+            verdict = decide(*asked)
         if not isinstance(verdict, NeedsCount):
             return verdict
         counts = await self._counting.count(verdict)

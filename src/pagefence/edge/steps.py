@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from pagefence.edge.beside import Beside
 from pagefence.edge.call import Admitted, Call, Operation, Tenant
 from pagefence.edge.refusal import Refusal
 
@@ -62,6 +63,7 @@ class Steps:
     watch     who looks at the answer; asked before the request is sent
     unready   why the edge is not ready for requests, or None
     barred    URLs of upstreams that may not be asked, because nothing is known of them
+    beside    where `read` and `clean` of a large body are called (threads; so they share nothing)
     start     called once on the event loop of a worker
     stop      called once at its end, and after a reload for the old steps
     """
@@ -72,6 +74,7 @@ class Steps:
     admit: Callable[[Call], Awaitable[Admitted | Refusal]]
     outgoing: Callable[[Call, Admitted | None, Headers], Outgoing]
     watch: Callable[[Admitted], Awaitable[Watch | None]]
+    beside: Beside
     unready: Callable[[], str | None] = lambda: None
     barred: Callable[[], frozenset[str]] = frozenset
     start: Callable[[], Awaitable[None]] | None = None

@@ -123,6 +123,22 @@ def after_count(needs: NeedsCount, counts: Sequence[Counted]) -> Admitted | Refu
     )
 
 
+def least_tokens(call: Call, bounds: ModelBounds) -> int:
+    """No fewer prompt tokens than this, without counting; 0 where nothing is known."""
+    demand = demand_of(call, image_tokens=0)
+    if isinstance(demand, Refusal) or bounds.text is None:
+        return 0
+    return sum(_least(prompt, bounds.text, bounds.template) for prompt in demand.prompts if not prompt.loose)
+
+
+def _least(prompt: Prompt, text: TextBounds, template: TemplateBounds | None) -> int:
+    parts = prompt.texts
+    if prompt.chat is not None:
+        written = prompt.chat.plain and template is not None and "content" in template.writes
+        parts = tuple(string for message in prompt.chat.messages for string in _strings(message)) if written else ()
+    return prompt.ids + text.at_least("".join(parts))
+
+
 def reserved(admitted: Admitted) -> Mapping[str, Any]:
     """The body that goes upstream: where the client named no number, the reserved one stands in it."""
     body = admitted.call.body

@@ -5,7 +5,6 @@ Everything is read and checked when an edge begins, so a mistake ends it then, a
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,38 +13,23 @@ from typing import Any
 
 from pagefence.edge import policy as fields
 from pagefence.edge import reading
-from pagefence.edge.admission import (
-    AdmissionSettings,
-    ModelBounds,
-    NeedsCount,
-    after_count,
-    bounds_of_model,
-    decide,
-    least_tokens,
-    reserved,
-)
+from pagefence.edge.admission import AdmissionSettings, ModelBounds, bounds_of_model, reserved
 from pagefence.edge.call import Admitted, Call, Operation, Tenant
-from pagefence.edge.capacity import Capacities, Capacity, CapacitySettings, Room, targets_of
+from pagefence.edge.capacity import Capacities, CapacitySettings, Room, targets_of
 from pagefence.edge.counting import Counting, CountingSettings, PromptCounter
 from pagefence.edge.engine_readings import readings_of
+from pagefence.edge.gates import LiveGate, OpenGate
 from pagefence.edge.outgoing import DIALECTS, Credentials, Dialect, refuse_headers, upstream_body, upstream_headers
 from pagefence.edge.policy_settings import Policy
 from pagefence.edge.refusal import Refusal
 from pagefence.edge.settings import Settings
 from pagefence.edge.steps import Headers, Outgoing, Steps, Tells
-from pagefence.edge.tables import (
-    AdmissionTable,
-    CapacityTable,
-    PolicyTable,
-    ReadingTable,
-    TenantsTable,
-    table,
-)
+from pagefence.edge.tables import AdmissionTable, CapacityTable, PolicyTable, ReadingTable, TenantsTable, table
 from pagefence.edge.tenant_file import load_tenants, read_trusted_header
 from pagefence.edge.tenants import Identity
-from pagefence.edge.watched import Plan, Watching, remembered
+from pagefence.edge.watched import Watching, book_of, plan_of
 from pagefence.edge.watching import Book
-from pagefence.edge.watching.settings import WatchTable, actions_of, bounds_of, floors_of, public_texts
+from pagefence.edge.watching.settings import WatchTable
 from pagefence.engine.model.tokenizer import Tokenizer
 from pagefence.fleet import Target
 from pagefence.fleet.fleet_file import read_fleet_file
@@ -54,8 +38,6 @@ from pagefence.mistakes import Usage
 from pagefence.models import resolve
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
-_MOST = 2**53  # tokens: no limit
-_ENDLESS = Capacity(Room(_MOST, _MOST, "admission is off"), None, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +98,9 @@ class Joined:
         model = self._loaded(admission)
         readings = readings_of(None if rules.engine == "other" else rules.engine)
         counter = PromptCounter(model.tokenizer, model.bounds, readings)
-        gate: _Gate | _Open = _Open(model.bounds)
+        gate: LiveGate | OpenGate = OpenGate(model.bounds)
         if admission.on:
-            gate = _Gate(
+            gate = LiveGate(
                 self._capacities(settings, tells),
                 Counting(counter, CountingSettings(admission.threads, admission.waiting)),
                 AdmissionSettings(admission.default_new_tokens, admission.image_tokens, admission.margin_tokens),
@@ -154,27 +136,8 @@ class Joined:
             raise Usage("watching.sees_all is for one worker: each of several sees a part of the prompts only")
         if not said.on:
             return None
-        public = public_texts(said, self._folder)
-        book = remembered(bounds_of(said) if said.scan else None, public, said.sees_all, self._book)
-        self._book = book = replace(book, floors=floors_of(said, self._folder))
-        plan = Plan(
-            book,
-            actions_of(said),
-            lambda call: least_tokens(call, bounds),
-            said.buffered,
-            self._path(said.sentinels),
-            self._alert(said.alert_env),
-        )
-        return Watching(plan, tells)
-
-    def _alert(self, name: str | None) -> str | None:
-        """It may hold a secret, so the file only names where it is."""
-        if name is None:
-            return None
-        url = self._environment.get(name, "")
-        if not url.startswith(("http://", "https://")):
-            raise Usage(f"watching.alert_env names {name[:80]!r}, and the environment has no http(s) address there")
-        return url
+        self._book = book = book_of(said, self._folder, self._book)
+        return Watching(plan_of(said, self._folder, self._environment, book, bounds), tells)
 
     def _path(self, name: str | None) -> Path | None:
         return None if name is None else self._folder / Path(name).expanduser()
@@ -265,60 +228,6 @@ class _Decisions:
         """The balancer says how long it is."""
         made = upstream_headers(call, came, self.credentials, 0)
         return [pair for pair in made if pair[0] not in without]
-
-
-class _Gate:
-    """Admission on live figures."""
-
-    def __init__(self, capacities: Capacities, counting: Counting, settings: AdmissionSettings) -> None:
-        self._capacities, self._counting, self._settings = capacities, counting, settings
-        self._reading: asyncio.Task[None] | None = None
-
-    async def start(self) -> None:
-        await self._capacities.refresh()
-        self._reading = asyncio.get_running_loop().create_task(self._capacities.run())
-
-    def stop(self) -> None:
-        """What is being counted goes on: its requests are in progress."""
-        if self._reading is not None:
-            self._reading.cancel()
-
-    async def admit(self, call: Call) -> Admitted | Refusal:
-        verdict = decide(call, self._capacities.now(), self._counting.counter.bounds, self._settings)
-        if not isinstance(verdict, NeedsCount):
-            return verdict
-        counts = await self._counting.count(verdict)
-        return counts if isinstance(counts, Refusal) else after_count(verdict, counts)
-
-    def unready(self) -> str | None:
-        now = self._capacities.now()
-        return f"how much the engines can hold is not known: {now.problem}" if now.room is None else None
-
-    def barred(self) -> frozenset[str]:
-        return self._capacities.now().unusable
-
-
-@dataclass(frozen=True, slots=True)
-class _Open:
-    """Admission is off: whatever fits or not goes on as it is, and all that is known of it is a bound."""
-
-    bounds: ModelBounds
-
-    async def start(self) -> None:
-        """There is nothing to read."""
-
-    def stop(self) -> None:
-        """Nor to stop."""
-
-    async def admit(self, call: Call) -> Admitted:
-        verdict = decide(call, _ENDLESS, self.bounds, AdmissionSettings())
-        return replace(verdict, new_tokens=0) if isinstance(verdict, Admitted) else Admitted(call, None, _MOST, 0)
-
-    def unready(self) -> str | None:
-        return None
-
-    def barred(self) -> frozenset[str]:
-        return frozenset()
 
 
 async def _unwatched(admitted: Admitted) -> None:

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pagefence.edge.admission import ModelBounds, least_tokens
 from pagefence.edge.alerts import OUTCOMES, Alerts
 from pagefence.edge.call import Admitted, Call
 from pagefence.edge.events import Events, data_of
@@ -20,8 +21,8 @@ from pagefence.edge.refusal import Refusal
 from pagefence.edge.steps import Tells
 from pagefence.edge.watching import Book, Expected, Finding, Kind, Memory, Prefixes, Sentinels, Watch, orders
 from pagefence.edge.watching.actions import Actions
-from pagefence.edge.watching.generations import Bounds
 from pagefence.edge.watching.sentinels import read_sentinels
+from pagefence.edge.watching.settings import WatchTable, actions_of, bounds_of, floors_of, public_texts
 from pagefence.mistakes import Usage
 
 _LONG = 64 * 1024  # characters of a prompt whose fingerprints are taken beside the event loop
@@ -62,15 +63,25 @@ class Plan:
     alert: str | None = None
 
 
-def remembered(bounds: Bounds | None, public: Sequence[bytes], sees_all: bool, old: Book | None) -> Book:
-    """A new book, with what the old one remembers where it may. `bounds` None: nothing is scanned for."""
-    memory = None
-    if bounds is not None:
-        kept = old.memory if old is not None else None
-        memory = kept if kept is not None and kept.bounds == bounds else Memory(bounds, now=time.monotonic())
+def book_of(said: WatchTable, folder: Path, old: Book | None) -> Book:
+    """What the table asks for, with what the old book remembers where it may. Raises Usage."""
+    memory = old.memory if old is not None and said.scan else None
+    if said.scan and (memory is None or memory.bounds != bounds_of(said)):
+        memory = Memory(bounds_of(said), now=time.monotonic())
+    public = public_texts(said, folder)
+    if memory is not None:
         memory.publish(public)
-    prefixes = old.prefixes if old is not None and old.prefixes is not None else Prefixes(complete=sees_all)
-    return Book(memory, prefixes=prefixes) if old is None else Book(memory, prefixes=prefixes, ids=old.ids)
+    book = Book(prefixes=Prefixes(complete=said.sees_all)) if old is None else old
+    return replace(book, memory=memory, floors=floors_of(said, folder))
+
+
+def plan_of(said: WatchTable, folder: Path, environment: Mapping[str, str], book: Book, bounds: ModelBounds) -> Plan:
+    """Raises Usage."""
+    sentinels = None if said.sentinels is None else folder / Path(said.sentinels).expanduser()
+    alert = None if said.alert_env is None else environment.get(said.alert_env, "")
+    if alert is not None and not alert.startswith(("http://", "https://")):
+        raise Usage(f"watching.alert_env names {str(said.alert_env)[:80]!r}, and there is no http(s) address in it")
+    return Plan(book, actions_of(said), lambda call: least_tokens(call, bounds), said.buffered, sentinels, alert)
 
 
 class Watching:

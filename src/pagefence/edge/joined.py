@@ -136,8 +136,10 @@ class Joined:
             raise Usage("watching.sees_all is for one worker: each of several sees a part of the prompts only")
         if not said.on:
             return None
-        self._book = book = book_of(said, self._folder, self._book)
-        return Watching(plan_of(said, self._folder, self._environment, book, bounds), tells)
+        book = book_of(said, self._folder, self._book)
+        watching = Watching(plan_of(said, self._folder, self._environment, book, bounds), tells)
+        self._book = book  # only now: settings that are refused change nothing
+        return watching
 
     def _path(self, name: str | None) -> Path | None:
         return None if name is None else self._folder / Path(name).expanduser()

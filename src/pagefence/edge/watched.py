@@ -51,6 +51,7 @@ class Plan:
     """
     least      a lower bound of a call's prompt tokens
     buffered   no byte of an answer goes out before all of it was judged
+    public     texts that anybody may get
     sentinels  a file that is read anew when it changes
     alert      where alerts are posted
     """
@@ -59,6 +60,7 @@ class Plan:
     actions: Actions
     least: Callable[[Call], int]
     buffered: bool = False
+    public: Sequence[bytes] = ()
     sentinels: Path | None = None
     alert: str | None = None
 
@@ -68,20 +70,20 @@ def book_of(said: WatchTable, folder: Path, old: Book | None) -> Book:
     memory = old.memory if old is not None and said.scan else None
     if said.scan and (memory is None or memory.bounds != bounds_of(said)):
         memory = Memory(bounds_of(said), now=time.monotonic())
-    public = public_texts(said, folder)
-    if memory is not None:
-        memory.publish(public)
     book = Book(prefixes=Prefixes(complete=said.sees_all)) if old is None else old
     return replace(book, memory=memory, floors=floors_of(said, folder))
 
 
 def plan_of(said: WatchTable, folder: Path, environment: Mapping[str, str], book: Book, bounds: ModelBounds) -> Plan:
     """Raises Usage."""
+    public = public_texts(said, folder)
     sentinels = None if said.sentinels is None else folder / Path(said.sentinels).expanduser()
     alert = None if said.alert_env is None else environment.get(said.alert_env, "")
     if alert is not None and not alert.startswith(("http://", "https://")):
         raise Usage(f"watching.alert_env names {str(said.alert_env)[:80]!r}, and there is no http(s) address in it")
-    return Plan(book, actions_of(said), lambda call: least_tokens(call, bounds), said.buffered, sentinels, alert)
+    return Plan(
+        book, actions_of(said), lambda call: least_tokens(call, bounds), said.buffered, public, sentinels, alert
+    )
 
 
 class Watching:
@@ -101,6 +103,8 @@ class Watching:
 
     async def start(self) -> None:
         """On the event loop that serves."""
+        if self.book.memory is not None:
+            self.book.memory.publish(self._plan.public)
         if self._plan.sentinels is not None:
             self._looking = asyncio.get_running_loop().create_task(self._look_again(self._plan.sentinels))
 

@@ -20,6 +20,7 @@ from pagefence.edge.call import Admitted, Operation, Tenant
 from pagefence.edge.command import settings
 from pagefence.edge.joined import Joined
 from pagefence.edge.refusal import Refusal
+from pagefence.edge.steps import Tells
 from pagefence.edge.tenants import Identity
 from pagefence.mistakes import Usage
 from pagefence.models import DEFAULT_MODEL
@@ -121,7 +122,7 @@ def test_an_engine_that_cannot_keep_tenants_apart_is_asked_only_when_the_operato
     environment = {"PAGEFENCE_API_KEYS": f"acme={ACME}", "THEIRS": "acme=upstream-key"}
     tables = {"admission": {"model": DEFAULT_MODEL}, "policy": {"engine": "pagefence"}, "tenants": table}
     found = settings(["http://127.0.0.1:9"], None, None, None, None, None, tables)
-    steps = Joined(Identity(b"s" * 32), environment, tmp_path, lambda words: None).steps(found)
+    steps = Joined(Identity(b"s" * 32), environment, tmp_path).steps(found, Tells())
     body = {"model": "toy", "prompt": "one two three", "max_tokens": 4}
     call = steps.clean(Operation.COMPLETION, Tenant("acme", "key", "tag"), "id", body, ())
     assert (call.status if isinstance(call, Refusal) else None) == status
@@ -148,7 +149,7 @@ def test_an_image_costs_what_was_declared_and_what_costs_nobody_knows_what_is_re
     }
     found = settings(["http://127.0.0.1:9"], None, None, None, None, None, tables)
     environment = {"PAGEFENCE_API_KEYS": f"acme={ACME}"}
-    steps = Joined(Identity(b"s" * 32), environment, tmp_path, lambda words: None).steps(found)
+    steps = Joined(Identity(b"s" * 32), environment, tmp_path).steps(found, Tells())
 
     async def asked(images: int) -> Refusal | Admitted:
         body = {"messages": [{"role": "user", "content": [part] * images}], "max_tokens": 4}
@@ -168,8 +169,8 @@ def test_an_image_costs_what_was_declared_and_what_costs_nobody_knows_what_is_re
 def test_without_live_figures_nothing_is_admitted(toy: Toy, tmp_path: Path) -> None:
     """Fail closed: an upstream that tells nothing is asked nothing."""
     found = settings(["http://127.0.0.1:9"], None, None, None, None, None, {"admission": {"model": DEFAULT_MODEL}})
-    joined = Joined(Identity(b"s" * 32), {"PAGEFENCE_API_KEYS": f"acme={ACME}"}, tmp_path, lambda words: None)
-    steps = joined.steps(found)
+    joined = Joined(Identity(b"s" * 32), {"PAGEFENCE_API_KEYS": f"acme={ACME}"}, tmp_path)
+    steps = joined.steps(found, Tells())
     assert "not known" in (steps.unready() or "")
     assert steps.barred() == {"http://127.0.0.1:9"}
     steps.stop()
@@ -198,4 +199,4 @@ def test_a_mistake_in_a_table_is_one_clear_line(
 ) -> None:
     found = settings(["http://127.0.0.1:9"], None, None, None, None, None, tables)
     with pytest.raises(Usage, match=said):
-        Joined(Identity(b"s" * 32), environment, tmp_path, lambda words: None).steps(found)
+        Joined(Identity(b"s" * 32), environment, tmp_path).steps(found, Tells())

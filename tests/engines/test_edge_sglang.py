@@ -57,7 +57,7 @@ def test_a_prompt_of_the_longest_length_is_answered_in_both_forms(edge: Edge) ->
     limit = limit_of(edge)
     for stream in (False, True):
         answer = asked(edge, [1000 + i % 500 for i in range(limit)], stream)
-        assert answer.status_code == 200
+        assert answer.status_code == 200, answer.text + edge.log.read_text()[-600:]
         assert b'"error"' not in answer.content
 
 

@@ -65,6 +65,19 @@ async def test_a_body_is_read_where_it_costs_least() -> None:
 
 
 @played
+async def test_what_is_only_to_be_tokenised_is_read_there_too() -> None:
+    seen: list[str] = []
+
+    async def tokenize(body: dict[str, Any]) -> bytes:
+        return b"[]"
+
+    steps = replace(reading(lambda raw: seen.append(threading.current_thread().name)), tokenize=tokenize)
+    async with scene(answers(b"{}"), steps=steps) as on:
+        assert (await on.ask(of_bytes(LARGE + 1), "/tokenize")).status == 200
+    assert seen == ["pagefence-read_0"]
+
+
+@played
 async def test_more_than_may_wait_is_refused_before_upstream_hears_of_it() -> None:
     go = threading.Event()
     queue = Queue(1, amount=3 * LARGE)

@@ -103,8 +103,8 @@ def against_others(who: Sequence[str], load: Load, config: Path | None, folder: 
                 port = free_port()
                 _say(f"{each}: starting in front of {kind}")
                 line = command(each, port, upstream, folder, config)
-                tree = running.enter_context(started(f"{each}-{kind}", line, port, folder, edge_long.CHAT))
-                places[each][kind] = (port, tree)
+                begun = started(f"{each}-{kind}", line, port, folder, edge_long.CHAT)
+                places[each][kind] = (port, running.enter_context(begun))
         for number in range(load.rounds):
             for each, kinds in places.items():
                 _say(f"round {number + 1} of {load.rounds}: {each}")

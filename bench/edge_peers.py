@@ -23,6 +23,7 @@ ROUTER = "sglang-router==0.3.2"
 LITELLM = "litellm[proxy]==1.106.4"  # 1.107.0 was reported compromised
 COUNTERS = "counters"
 TOKENIZERS = ("tiktoken==0.14.0", "kitoken==0.11.1")
+_PIP = ("-m", "pip", "--disable-pip-version-check", "install")
 TOOLS = {"nginx": "nginx-light", "wrk": "wrk"}
 
 
@@ -69,14 +70,13 @@ def set_up(say: Callable[[str], None], needed: Collection[str] | None = None) ->
             continue
         if name == COUNTERS:
             say(f"{name}: {', '.join(TOKENIZERS)}")
-            pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--upgrade")
-            _step(name, *pip, "--target", counters(), *TOKENIZERS)
+            into = ("--upgrade", "--target", counters())
+            _step(name, sys.executable, *_PIP, *into, *TOKENIZERS)
         else:
             package = ROUTER if name == "router" else LITELLM
             say(f"{name}: an environment with {package}")
             _step(name, sys.executable, "-m", "venv", "--clear", home() / name)
-            pip = (str(home() / name / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "install")
-            _step(name, *pip, package)
+            _step(name, home() / name / "bin" / "python", *_PIP, package)
         (home() / f"{name}.ready").touch()
 
 

@@ -23,7 +23,7 @@ def of_bytes(size: int) -> bytes:
     return b'{"a":"' + b"x" * (size - 8) + b'"}'
 
 
-def reading(by: Callable[[bytes], None], queue: Queue | None = None) -> Steps:
+def reading(by: Callable[[bytes], object], queue: Queue | None = None) -> Steps:
     """The passing steps, which first do `by` with what they read."""
     steps = passing()
 
@@ -81,7 +81,7 @@ async def test_what_is_only_to_be_tokenised_is_read_there_too() -> None:
 async def test_more_than_may_wait_is_refused_before_upstream_hears_of_it() -> None:
     go = threading.Event()
     queue = Queue(1, amount=3 * LARGE)
-    async with scene(answers(b"{}"), steps=reading(lambda raw: bool(go.wait(10)), queue)) as on:
+    async with scene(answers(b"{}"), steps=reading(lambda raw: go.wait(10), queue)) as on:
         first = [asyncio.create_task(on.ask(of_bytes(LARGE + 1))) for _ in range(2)]
         await soon(lambda: on.edge.steps.beside.inside == 2)
         refused = await on.ask(of_bytes(LARGE + 1))

@@ -157,7 +157,7 @@ def test_an_engine_that_cannot_keep_tenants_apart_is_asked_only_when_the_operato
 def test_an_image_costs_what_was_declared_and_what_costs_nobody_knows_what_is_refused(
     part: dict[str, Any], code: str | None, tmp_path: Path
 ) -> None:
-    tables = {
+    tables: dict[str, dict[str, Any]] = {
         "admission": {"model": DEFAULT_MODEL, "image_tokens": 1000},
         "policy": {"media": "data"},
         "capacity": {"limit": 2048},

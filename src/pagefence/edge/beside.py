@@ -21,7 +21,8 @@ LARGE = 128 * 1024
 """Bytes of a body; a larger one is read beside the loop. Below, going there costs as much as reading: 0.1 ms."""
 RETRY_AFTER_S = 2
 
-P, T = ParamSpec("P"), TypeVar("T")
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)

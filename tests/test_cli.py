@@ -107,18 +107,18 @@ def test_keys_may_come_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert run(app, ["canary", toy.url, "--keys-file", str(path)]) == 0
 
 
-@pytest.mark.parametrize("command", ["canary", "verify"])
-def test_planted_words_are_written_down_under_the_edges_names(command: str, tmp_path: Path, capsys: Captured) -> None:
+def test_planted_words_are_written_down_under_the_edges_names(tmp_path: Path, capsys: Captured) -> None:
     path = tmp_path / "live.json"
     with running(Toy()) as toy:
         names = ["--tenant-a", "acme", "--tenant-b", "globex"]
-        line = [command, toy.url, "--yes", "--sentinels", str(path), *names]
-        assert run(app, line) == 0
+        line = [toy.url, "--yes", "--sentinels", str(path), *names]
+        assert run(app, ["canary", *line]) == 0
         first = read_sentinels(path)
-        assert run(app, line) == 0
+        assert run(app, ["verify", *line]) == 0
     both = read_sentinels(path)
     assert {s.tenant for s in both} == {"acme", "globex"}
-    assert len(both) == 2 * len(first)  # the words of the first run stay live
+    assert len(both) > 2 * len(first)
+    assert [s.words for s in both[: len(first)]] == [s.words for s in first]  # those of the first run stay live
     assert f"--sentinels {path} --tenant-a acme --tenant-b globex" in capsys.readouterr().out
 
 

@@ -107,7 +107,10 @@ def test_keys_may_come_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert run(app, ["canary", toy.url, "--keys-file", str(path)]) == 0
 
 
-def test_planted_words_are_written_down_under_the_edges_names(tmp_path: Path, capsys: Captured) -> None:
+def test_planted_words_are_written_down_under_the_edges_names(
+    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pagefence.probes.asking.SEEN_S", 0.0)
     path = tmp_path / "live.json"
     with running(Toy()) as toy:
         names = ["--tenant-a", "acme", "--tenant-b", "globex"]

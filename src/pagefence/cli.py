@@ -13,8 +13,8 @@ from pagefence.edge.hash_key import hash_key_command
 from pagefence.engine.command import serve
 from pagefence.flags import (
     Embedded,
+    Figures,
     Floor,
-    Headroom,
     Keep,
     Planted,
     Policy,
@@ -48,7 +48,7 @@ app = typer.Typer(
 
 
 @app.command()
-@takes(Where, Prompts, Planted, Salt, Headroom, Floor, Reports, Embedded, Keep, WithRace, Races)
+@takes(Where, Prompts, Planted, Salt, Figures, Floor, Reports, Embedded, Keep, WithRace, Races)
 def verify(**given: Any) -> None:
     """Run all probes against a fleet and give a verdict with its evidence.
 
@@ -64,7 +64,7 @@ def verify(**given: Any) -> None:
 
 
 @app.command()
-@takes(Where, Headroom, Policy, Reports, Embedded)
+@takes(Where, Figures, Policy, Reports, Embedded)
 def gate(**given: Any) -> None:
     """Hold the live figures of every node against the rules. Sends no prompt, but for --active.
 
@@ -94,7 +94,7 @@ def canary(**given: Any) -> None:
 
 
 @app.command()
-@takes(Where, Watching, Planted, Headroom)
+@takes(Where, Watching, Planted, Figures)
 def watch(**given: Any) -> None:
     """Run probes on a schedule, keep what they find, and tell it to Prometheus and on a small page.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from pagefence.edge.watching.sentinels import Reading, Sentinels
 from pagefence.files import CannotWrite
 from pagefence.mistakes import Usage
-from pagefence.probes import PROBES, Config, Kind
+from pagefence.probes import PROBES, Config, Kind, asking
 from pagefence.probes import sentinel_file as module
 from pagefence.probes.race.plan import NAME as RACE
 from pagefence.probes.race.plan import Profile
@@ -47,6 +48,7 @@ class Witness(Toy):
 
     path: Path = Path()
     told: int = 0
+    first: float = 0.0  # when the first of them came
     untold: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -67,8 +69,21 @@ class _Seen(list[dict[str, Any]]):
         known = read_sentinels(witness.path) if witness.path.exists() else ()
         if any(look(prompt, sentinel).whole for sentinel in known):
             witness.told += 1
+            witness.first = witness.first or time.time()
         else:
             witness.untold.append(prompt)
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "SEEN_S", 0.0)
+
+
+def test_an_edge_has_the_time_to_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "SEEN_S", 0.4)
+    path = tmp_path / "live.json"
+    examined(witness := Witness(path=path), Config(("boundary",), 7, sentinels=SentinelFile(path)))
+    assert witness.first >= path.stat().st_mtime + 0.4
 
 
 @pytest.mark.parametrize("probes", [("canary",), PROBES], ids=["canary", "all"])

@@ -41,7 +41,10 @@ def asked(toy: Toy, module: Module = VERIFY, timeout_s: float = 10.0) -> Ran:
         return asyncio.run(run_once(watching(toy.url, module, timeout_s), module, 7))
 
 
-def test_each_run_writes_down_its_words_and_one_that_cannot_plants_nothing(tmp_path: Path) -> None:
+def test_each_run_writes_down_its_words_and_one_that_cannot_plants_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pagefence.probes.asking.SEEN_S", 0.0)
     file = SentinelFile(tmp_path / "live.json")
     with running(Toy()) as toy:
         target = replace(watching(toy.url, CANARY), sentinels=file)

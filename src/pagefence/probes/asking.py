@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -27,6 +28,7 @@ from pagefence.probes.windows import Watcher
 from pagefence.probes.words import words_for
 
 _SHORTEST = 64
+SEEN_S = 2.0  # an edge looks once a second whether there are new words
 Consent = Callable[[Estimate], None]
 
 
@@ -102,6 +104,8 @@ async def _planned(
     examination.obstacle = untold(config.sentinels, plan.sentinels)
     if examination.obstacle is not None:
         return
+    if config.sentinels is not None:
+        await asyncio.sleep(SEEN_S)
     await execute(fleet, plan, examination.log, progress, Watcher(fleet, facts))
 
 

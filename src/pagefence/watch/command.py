@@ -20,10 +20,20 @@ _HERE = "pagefence-watch.db"
 _NAME = "fleet"
 # What says which fleet, or how it is asked: with --config the file says it.
 _FLEET = ("url", "router", "prefill", "decode", "fleet", "declare", "keys_file", "timeout", "retries", "ca")
-_PLANTED = ("sentinels", "tenant_a", "tenant_b")
 _ON_THE_LINE = (
-    *_FLEET, *_PLANTED, "client_cert", "client_key", "every", "hourly_tokens", "run_tokens", "inside", "headroom"
-)  # fmt: skip
+    *_FLEET,
+    "sentinels",
+    "tenant_a",
+    "tenant_b",
+    "client_cert",
+    "client_key",
+    "every",
+    "hourly_tokens",
+    "run_tokens",
+    "inside",
+    "headroom",
+    "edge_limit",
+)
 
 
 class Options(Protocol):

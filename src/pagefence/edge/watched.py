@@ -22,9 +22,9 @@ from pagefence.edge.steps import Tells
 from pagefence.edge.watching import Book, Expected, Finding, Kind, Memory, Prefixes, Sentinels, Watch, orders
 from pagefence.edge.watching.actions import Actions
 from pagefence.edge.watching.expected import Texts, prompt_texts
-from pagefence.edge.watching.sentinels import read_sentinels
 from pagefence.edge.watching.settings import WatchTable, actions_of, bounds_of, floors_of, public_texts
 from pagefence.mistakes import Usage
+from pagefence.probes.sentinel_file import read_sentinels
 
 _LONG = 64 * 1024  # bytes, or token ids, of a prompt whose fingerprints are taken beside the event loop
 _LONGEST_EVENT = 16 * 1024 * 1024

@@ -18,7 +18,9 @@ from pagefence.edge.mark import Recorder
 from pagefence.edge.metrics import Meters
 from pagefence.edge.refusal import Refusal
 from pagefence.edge.settings import Settings
+from pagefence.edge.shown import server_info
 from pagefence.edge.side import Side
+from pagefence.edge.steps import Tells
 from pagefence.edge.telemetry import telemetry
 from pagefence.edge.upstream.balancer import Balancer, UpstreamPolicy
 from pagefence.edge.wire.heads import RequestHead
@@ -96,7 +98,7 @@ class Worker:
         return self._edge.handle(head, client)  # of the edge that is there now: a reload puts another one here
 
     async def _built(self, settings: Settings) -> Edge:
-        steps = self._build.steps(settings)
+        steps = self._build.steps(settings, Tells(self._log.line, self._row.add, self._gauge))
         tls = settings.tls.context() if any(each.tls for each in settings.upstreams) else None
         policy = UpstreamPolicy(
             settings.timeouts, settings.health, settings.upstream_connections, settings.upstream_keep_s, tls
@@ -106,7 +108,7 @@ class Worker:
         balancer = Balancer(settings.upstreams, policy, self._notice, steps.barred)
         spans = telemetry(settings.traces)
         recorder = Recorder(self._row, self._log, settings.log_requests, spans)
-        side = Side(settings.cors, self._unready, self._meters.text if settings.metrics else None)
+        side = Side(settings.cors, self._unready, self._meters.text if settings.metrics else None, self._info)
         return Edge(settings, steps, balancer, recorder, side)
 
     def _reload_soon(self) -> None:
@@ -140,6 +142,9 @@ class Worker:
         own = self._edge.steps.unready()
         return [*reasons, own] if own else reasons
 
+    def _info(self) -> bytes:
+        return server_info(self._edge.steps.room(), self._unready())
+
     def _broke(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Of an error outside of any request only its kind is said: its words may quote one."""
         self._log("internal_error", worker=self._number, kind=type(context.get("exception")).__name__)
@@ -151,6 +156,9 @@ class Worker:
         self._log(event, worker=self._number, upstream=upstream, why=why)
         if event == "upstream_failed":
             self._row.add("pagefence_edge_upstream_failures_total", upstream, why.partition(":")[0])
+
+    def _gauge(self, name: str, to: float) -> None:
+        self._row.set(name, to=to)
 
     async def _gauges(self, front: Front) -> None:
         loop = asyncio.get_running_loop()

@@ -11,7 +11,7 @@ A k-gram of an answer speaks against it only if one other tenant sent it lately,
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
@@ -59,23 +59,22 @@ class Memory:
         self._key = secrets.token_bytes(32)
         self._compiled = compiled
 
-    def hashes(self, texts: Iterable[bytes]) -> Words:
-        """What is taken of texts, each for itself. Works beside other threads."""
-        taken = [winnowed(text, Roll(), self.secrets, self._compiled)[0] for text in texts]
-        return np.concatenate([_NONE, *taken])
+    def hashes(self, texts: Sequence[bytes]) -> Words:
+        """What is taken of texts, one behind the other. Works beside other threads."""
+        return winnowed(b"\n".join(texts), Roll(), self.secrets, self._compiled)[0] if texts else _NONE
 
-    def sent(self, theirs: Iterable[bytes], said: Iterable[bytes], tag: str, now: float) -> Words:
+    def sent(self, theirs: Sequence[bytes], said: Sequence[bytes], tag: str, now: float) -> Words:
         """Remember the texts of a prompt that its tenant wrote; not what the assistant had `said`. What of both its
         answer may hold: 8 bytes a hash, to be kept as long as the request lives."""
         written = self.hashes(theirs)
         self.prompts.note(written, tag, now)
-        return np.concatenate([written, self.hashes(said)])
+        return np.concatenate([written, self.hashes(said)]) if said else written
 
     def publish(self, texts: Iterable[bytes]) -> None:
-        """Texts that anybody may get: licences, the operator's own templates. All of their k-grams, so that it does not
-        matter what stands around a quote; 8 bytes for each byte of text."""
+        """All texts that anybody may get: licences, the operator's own templates. All of their k-grams, so that it does
+        not matter what stands around a quote; 8 bytes for each byte of text."""
         taken = [winnowed(text, Roll(), self.secrets, self._compiled, window=1)[0] for text in texts]
-        self._public = np.unique(np.concatenate([self._public, *taken]))
+        self._public = np.unique(np.concatenate([_NONE, *taken]))
 
     def learn(self, hashes: Words, tag: str, now: float) -> None:
         """What an answer without a finding held, for the model's habits."""

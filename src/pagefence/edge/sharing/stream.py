@@ -42,7 +42,7 @@ class Stream:
     async def tidy(self, age_s: float) -> None:
         """Nothing older stays, and without writers nothing at all."""
         oldest = await self.now_ms() - int(age_s * 1000)
-        await self._do("XTRIM", self._key, "MINID", "~", f"{oldest}-0")
+        await self._do("XTRIM", self._key, "MINID", f"{oldest}-0")
         await self._do("EXPIRE", self._key, int(age_s))
 
 
@@ -71,7 +71,8 @@ def why(error: BaseException) -> str:
     if isinstance(error, ResponseError):
         code = str(error).partition(" ")[0]
         return f"{kind} {code}" if code.isascii() and code.isupper() and len(code) < 20 else kind
-    reason = getattr(error if isinstance(error, OSError) else error.__cause__, "strerror", None)
+    system = error if isinstance(error, OSError) else error.__cause__ or error.__context__
+    reason = getattr(system, "strerror", None)
     return f"{kind}: {reason}" if isinstance(reason, str) else kind
 
 

@@ -18,6 +18,7 @@ from pagefence.edge.call import Operation, Tenant
 from pagefence.edge.command import settings
 from pagefence.edge.joined import Joined
 from pagefence.edge.refusal import Refusal
+from pagefence.edge.steps import Tells
 from pagefence.edge.tenants import Identity
 from pagefence.mistakes import Usage
 from pagefence.models import DEFAULT_MODEL
@@ -116,7 +117,7 @@ def test_an_engine_that_cannot_keep_tenants_apart_is_asked_only_when_the_operato
     environment = {"PAGEFENCE_API_KEYS": f"acme={ACME}", "THEIRS": "acme=upstream-key"}
     tables = {"admission": {"model": DEFAULT_MODEL}, "policy": {"engine": "pagefence"}, "tenants": table}
     found = settings(["http://127.0.0.1:9"], None, None, None, None, None, tables)
-    steps = Joined(Identity(b"s" * 32), environment, tmp_path, lambda words: None).steps(found)
+    steps = Joined(Identity(b"s" * 32), environment, tmp_path).steps(found, Tells())
     body = {"model": "toy", "prompt": "one two three", "max_tokens": 4}
     call = steps.clean(Operation.COMPLETION, Tenant("acme", "key", "tag"), "id", body, ())
     assert (call.status if isinstance(call, Refusal) else None) == status
@@ -126,8 +127,8 @@ def test_an_engine_that_cannot_keep_tenants_apart_is_asked_only_when_the_operato
 def test_without_live_figures_nothing_is_admitted(toy: Toy, tmp_path: Path) -> None:
     """Fail closed: an upstream that tells nothing is asked nothing."""
     found = settings(["http://127.0.0.1:9"], None, None, None, None, None, {"admission": {"model": DEFAULT_MODEL}})
-    joined = Joined(Identity(b"s" * 32), {"PAGEFENCE_API_KEYS": f"acme={ACME}"}, tmp_path, lambda words: None)
-    steps = joined.steps(found)
+    joined = Joined(Identity(b"s" * 32), {"PAGEFENCE_API_KEYS": f"acme={ACME}"}, tmp_path)
+    steps = joined.steps(found, Tells())
     assert "not known" in (steps.unready() or "")
     assert steps.barred() == {"http://127.0.0.1:9"}
     steps.stop()
@@ -148,4 +149,4 @@ def test_a_mistake_in_a_table_is_one_clear_line(
 ) -> None:
     found = settings(["http://127.0.0.1:9"], None, None, None, None, None, tables)
     with pytest.raises(Usage, match=said):
-        Joined(Identity(b"s" * 32), environment, tmp_path, lambda words: None).steps(found)
+        Joined(Identity(b"s" * 32), environment, tmp_path).steps(found, Tells())

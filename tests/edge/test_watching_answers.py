@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagefence.edge.call import Admitted, Call, Operation, Tenant
+from pagefence.edge.refusal import body_of
 from pagefence.edge.watching import (
     Action,
     Actions,
@@ -286,21 +287,19 @@ def finding(kind: Kind, sure: bool = True) -> Finding:
 def test_text_of_another_tenant_never_goes_out_of_a_buffer() -> None:
     done = orders([finding(Kind.FOREIGN_TEXT)], Actions(), buffered=True, at=1.0)
     assert done.instead is not None
-    assert msgspec.json.decode(done.instead)["error"]["code"] == "answer_withheld"
+    assert (done.instead.status, done.instead.code) == (502, "answer_withheld")
     assert done.alert is not None
 
 
-def test_a_stream_is_cut_with_an_error_event() -> None:
-    done = orders([finding(Kind.SENTINEL)], Actions(), buffered=False, at=1.0)
-    assert done.instead is not None
-    assert done.instead.startswith(b'data: {"error"')
-    assert done.instead.endswith(b"\n\n")
+def test_a_stream_is_cut_for_words_that_were_planted_for_somebody_else() -> None:
+    assert orders([finding(Kind.SENTINEL)], Actions(), buffered=False, at=1.0).instead is not None
+    assert orders([finding(Kind.FOREIGN_TEXT)], Actions(), buffered=False, at=1.0).instead is None
 
 
 def test_what_may_be_legal_is_told_and_no_more() -> None:
     done = orders([finding(Kind.FOREIGN_TEXT, sure=False)], Actions(), buffered=True, at=1.0)
     assert (done.instead, done.alert) == (None, None)
-    assert done.lines and done.counted == ((Kind.FOREIGN_TEXT, "I1"),)
+    assert done.lines and done.counted == (finding(Kind.FOREIGN_TEXT, sure=False),)
     assert orders([finding(Kind.FOREIGN_TEXT, sure=False)], Actions(doubts_too=True), True, 1.0).instead is not None
 
 
@@ -365,8 +364,9 @@ def test_no_word_of_prompt_or_answer_stands_in_a_finding(
     )
     assert found
     done = orders(found, Actions(), False, 1.0)
-    told = [*done.lines, done.alert or b"", done.instead or b"", repr(found).encode()]
-    fixed = " ".join([*map(str, Kind), *(f.doubt.what for f in found), (done.instead or b"").decode(), FIELDS]).lower()
+    refused = body_of(done.instead) if done.instead else b""
+    told = [msgspec.json.encode(done.lines), done.alert or b"", refused, repr(found).encode()]
+    fixed = " ".join([*map(str, Kind), *(f.doubt.what for f in found), refused.decode(), FIELDS]).lower()
     written = {word for prompt in prompts for word in prompt} | {id_, finish}
     # Left out: what sentences and fields of ours hold, and what could be part of a hash.
     for word in (word for word in written if word not in fixed and not set(word) <= set("abcdef")):

@@ -17,7 +17,7 @@ import msgspec
 from pagefence import __version__
 from pagefence.edge.metrics import Family, Meters, families
 from pagefence.edge.settings import Settings
-from pagefence.edge.steps import Steps
+from pagefence.edge.steps import Steps, Tells
 from pagefence.edge.worker import Worker
 from pagefence.files import READABLE, write_atomically
 from pagefence.mistakes import EXIT_INTERRUPTED, Mistake, Usage
@@ -31,13 +31,13 @@ class Build:
     """What is needed to begin and to reload.
 
     load      reads the settings anew; raises Usage
-    steps     makes the steps of one process from settings
+    steps     makes the steps of one process from settings, and is told where they tell what they see
     families  what the steps count, besides the proxy's own
     announce  a file that gets the address as JSON once the port listens
     """
 
     load: Callable[[], Settings]
-    steps: Callable[[Settings], Steps]
+    steps: Callable[[Settings, Tells], Steps]
     families: tuple[Family, ...] = ()
     announce: Path | None = None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -48,6 +48,15 @@ class Outgoing:
 
     body: bytes
     headers: Sequence[tuple[bytes, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Tells:
+    """Where steps tell what they see: a log line, one more of a counter (name, labels), a gauge (name, value)."""
+
+    log: Callable[[str, Mapping[str, object]], None] = lambda event, fields: None
+    count: Callable[..., None] = lambda name, *labels: None
+    gauge: Callable[[str, float], None] = lambda name, to: None
 
 
 @dataclass(frozen=True, slots=True)

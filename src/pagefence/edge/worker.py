@@ -19,6 +19,7 @@ from pagefence.edge.metrics import Meters
 from pagefence.edge.refusal import Refusal
 from pagefence.edge.settings import Settings
 from pagefence.edge.side import Side
+from pagefence.edge.steps import Tells
 from pagefence.edge.telemetry import telemetry
 from pagefence.edge.upstream.balancer import Balancer, UpstreamPolicy
 from pagefence.edge.wire.heads import RequestHead
@@ -96,7 +97,7 @@ class Worker:
         return self._edge.handle(head, client)  # of the edge that is there now: a reload puts another one here
 
     async def _built(self, settings: Settings) -> Edge:
-        steps = self._build.steps(settings)
+        steps = self._build.steps(settings, Tells(self._log.line, self._row.add, self._gauge))
         tls = settings.tls.context() if any(each.tls for each in settings.upstreams) else None
         policy = UpstreamPolicy(
             settings.timeouts, settings.health, settings.upstream_connections, settings.upstream_keep_s, tls
@@ -151,6 +152,9 @@ class Worker:
         self._log(event, worker=self._number, upstream=upstream, why=why)
         if event == "upstream_failed":
             self._row.add("pagefence_edge_upstream_failures_total", upstream, why.partition(":")[0])
+
+    def _gauge(self, name: str, to: float) -> None:
+        self._row.set(name, to=to)
 
     async def _gauges(self, front: Front) -> None:
         loop = asyncio.get_running_loop()

@@ -94,10 +94,10 @@ class Memory:
         return np.concatenate([written, self.hashes(said)])
 
     def publish(self, texts: Iterable[bytes]) -> None:
-        """Texts that anybody may get: licences, the operator's own templates. All of their k-grams, so that it does not
-        matter what stands around a quote; 8 bytes for each byte of text."""
+        """All texts that anybody may get: licences, the operator's own templates. All of their k-grams, so that it does
+        not matter what stands around a quote; 8 bytes for each byte of text."""
         taken = [winnowed(text, Roll(), self.secrets, self._compiled, window=1)[0] for text in texts]
-        self._public = np.unique(np.concatenate([self._public, *taken]))
+        self._public = np.unique(np.concatenate([_NONE, *taken]))
 
     def learn(self, hashes: Words, tag: str, now: float) -> None:
         """What an answer without a finding held, for the model's habits."""

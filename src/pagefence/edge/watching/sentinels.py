@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import re
 import secrets
+import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -62,6 +63,7 @@ class Sentinels:
             for place, word in enumerate(sentinel.words):
                 self._places.setdefault(self._ids.setdefault(word, len(self._ids) + 1), []).append((number, place))
         self._table = self._listed()
+        self._lock = threading.Lock()  # of the place for pairs: prompts are read beside answers
         self._pairs = np.empty(_BLOCK + 4, np.uint32)
         self._address, self._room = self._listing.ctypes.data, self._pairs.ctypes.data
 
@@ -95,12 +97,12 @@ class Sentinels:
         for start in range(0, max(1, len(text)), _BLOCK):
             part = text[start : start + _BLOCK]
             last = ends and start + _BLOCK >= len(text)
-            count = self._code.pagefence_words(
-                part, len(part), state.words, self._address, _LETTERS, self._seed, last, self._room
-            )  # fmt: skip
-            if count:
-                flat = self._pairs[: 2 * count].tolist()
-                found += zip(flat[::2], flat[1::2], strict=True)
+            with self._lock:
+                count = self._code.pagefence_words(
+                    part, len(part), state.words, self._address, _LETTERS, self._seed, last, self._room
+                )  # fmt: skip
+                flat = self._pairs[: 2 * count].tolist() if count else []
+            found += zip(flat[::2], flat[1::2], strict=True)
         return found
 
     def _slowly(self, text: bytes, state: Reading, ends: bool) -> list[tuple[int, int]]:

@@ -1,0 +1,234 @@
+"""Answers are watched while they pass: bytes of an answer to what `watching/` judges, its findings to what is done.
+
+`Watching` belongs to a process, `Watched` to one answer. What was remembered of prompts lives on over a reload.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pagefence.edge.admission import ModelBounds, least_tokens
+from pagefence.edge.alerts import OUTCOMES, Alerts
+from pagefence.edge.call import Admitted, Call
+from pagefence.edge.events import Events, data_of
+from pagefence.edge.metrics import Family
+from pagefence.edge.refusal import Refusal
+from pagefence.edge.steps import Tells
+from pagefence.edge.watching import Book, Expected, Finding, Kind, Memory, Prefixes, Sentinels, Watch, orders
+from pagefence.edge.watching.actions import Actions
+from pagefence.edge.watching.sentinels import read_sentinels
+from pagefence.edge.watching.settings import WatchTable, actions_of, bounds_of, floors_of, public_texts
+from pagefence.mistakes import Usage
+
+_LONG = 64 * 1024  # characters of a prompt whose fingerprints are taken beside the event loop
+_LONGEST_EVENT = 16 * 1024 * 1024
+_LOOK_EVERY_S = 1.0  # for a new file of sentinels
+_TOO_LARGE = Refusal(502, "upstream_too_large", "one event of the upstream's answer is larger than any answer.")
+_UNJUDGED = ("counts", "cached tokens", "time")
+
+FAMILIES = (
+    Family(
+        "pagefence_edge_findings_total", "counter", "What watching found in answers, doubts too.",
+        (("kind", (*(kind.value for kind in Kind), "other")), ("sure", ("true", "false"))),
+    ),
+    Family("pagefence_edge_answers_watched_total", "counter", "Answers that were watched to their end."),
+    Family(
+        "pagefence_edge_answers_not_judged_total", "counter", "Watched answers of which something could not be judged.",
+        (("what", (*_UNJUDGED, "other")),),
+    ),
+    Family("pagefence_edge_alerts_total", "counter", "Alerts, by how they ended.", (("outcome", OUTCOMES),)),
+    Family("pagefence_edge_live_sentinels", "gauge", "Sentinels that answers are scanned for."),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """
+    least      a lower bound of a call's prompt tokens
+    buffered   no byte of an answer goes out before all of it was judged
+    public     texts that anybody may get
+    sentinels  a file that is read anew when it changes
+    alert      where alerts are posted
+    """
+
+    book: Book
+    actions: Actions
+    least: Callable[[Call], int]
+    buffered: bool = False
+    public: Sequence[bytes] = ()
+    sentinels: Path | None = None
+    alert: str | None = None
+
+
+def book_of(said: WatchTable, folder: Path, old: Book | None) -> Book:
+    """What the table asks for, with what the old book remembers where it may. Raises Usage."""
+    memory = old.memory if old is not None and said.scan else None
+    if said.scan and (memory is None or memory.bounds != bounds_of(said)):
+        memory = Memory(bounds_of(said), now=time.monotonic())
+    book = Book(prefixes=Prefixes(complete=said.sees_all)) if old is None else old
+    return replace(book, memory=memory, floors=floors_of(said, folder))
+
+
+def plan_of(said: WatchTable, folder: Path, environment: Mapping[str, str], book: Book, bounds: ModelBounds) -> Plan:
+    """Raises Usage."""
+    public = public_texts(said, folder)
+    sentinels = None if said.sentinels is None else folder / Path(said.sentinels).expanduser()
+    alert = None if said.alert_env is None else environment.get(said.alert_env, "")
+    if alert is not None and not alert.startswith(("http://", "https://")):
+        raise Usage(f"watching.alert_env names {str(said.alert_env)[:80]!r}, and there is no http(s) address in it")
+    return Plan(
+        book, actions_of(said), lambda call: least_tokens(call, bounds), said.buffered, public, sentinels, alert
+    )
+
+
+class Watching:
+    """Watches all answers of a process."""
+
+    def __init__(self, plan: Plan, tells: Tells) -> None:
+        self._plan, self._tells = plan, tells
+        self.book = plan.book
+        self._read_at: tuple[int, int] | None = None
+        self._alerts: Alerts | None = None
+        if plan.alert is not None:
+            self._alerts = Alerts(plan.alert, lambda outcome: tells.count("pagefence_edge_alerts_total", outcome))
+        self._looking: asyncio.Task[None] | None = None
+        self._beside = ThreadPoolExecutor(1, "edge-prompts")
+        if plan.sentinels is not None:
+            self._look(plan.sentinels)
+
+    async def start(self) -> None:
+        """On the event loop that serves."""
+        if self.book.memory is not None:
+            self.book.memory.publish(self._plan.public)
+        if self._plan.sentinels is not None:
+            self._looking = asyncio.get_running_loop().create_task(self._look_again(self._plan.sentinels))
+
+    def stop(self) -> None:
+        """Answers in progress are watched to their end all the same."""
+        if self._looking is not None:
+            self._looking.cancel()
+
+    async def watch(self, admitted: Admitted) -> Watched:
+        """Remember the prompt, and be ready for its answer."""
+        size = _size(admitted.call.body)
+        if size < _LONG:
+            expected = self._opened(admitted)
+        else:
+            expected = await asyncio.get_running_loop().run_in_executor(self._beside, self._opened, admitted)
+        return Watched(self, expected, self._plan.buffered)
+
+    def _opened(self, admitted: Admitted) -> Expected:
+        least = self._plan.least(admitted.call) if admitted.prompt_tokens is None else 0
+        return self.book.opened(admitted, time.monotonic(), least)
+
+    def told(self, findings: Sequence[Finding]) -> Refusal | None:
+        """Do what is to be done; what the client gets instead of the answer, if so."""
+        done = orders(findings, self._plan.actions, self._plan.buffered, time.time())
+        for line in done.lines:
+            self._tells.log("finding", line)
+        for finding in done.counted:
+            sure = "true" if finding.doubt.sure else "false"
+            self._tells.count("pagefence_edge_findings_total", finding.kind.value, sure)
+        if done.alert is not None and self._alerts is not None:
+            self._alerts.put(done.alert)
+        return done.instead
+
+    def ended(self, not_judged: Sequence[str]) -> None:
+        """One answer came to its end."""
+        self._tells.count("pagefence_edge_answers_watched_total")
+        for why in not_judged:
+            self._tells.count("pagefence_edge_answers_not_judged_total", why.partition(":")[0])
+
+    async def _look_again(self, path: Path) -> None:
+        while True:
+            self._tells.gauge("pagefence_edge_live_sentinels", len(self.book.sentinels))
+            await asyncio.sleep(_LOOK_EVERY_S)
+            try:
+                self._look(path)
+            except Usage as error:  # the last good ones stay live
+                self._tells.log("sentinels_refused", {"why": str(error)})
+
+    def _look(self, path: Path) -> None:
+        """Read the file if it changed. One that is not there yet holds none: a canary will write it."""
+        try:
+            status = path.stat()
+        except FileNotFoundError:
+            now = None
+        except OSError as error:
+            raise Usage(f"cannot read the sentinels {path}: {error.strerror}") from None
+        else:
+            now = (status.st_mtime_ns, status.st_ino)
+        if now == self._read_at:
+            return
+        self._read_at = now
+        self.book = replace(self.book, sentinels=Sentinels(() if now is None else read_sentinels(path)))
+
+
+class Watched:
+    """One answer (`steps.Watch`). Events of a stream are held back until they are whole and were looked at."""
+
+    __slots__ = ("_all", "_events", "_expected", "_over", "_parts", "_stream", "_watch", "buffered")
+
+    def __init__(self, watching: Watching, expected: Expected, buffered: bool) -> None:
+        self._all, self._expected = watching, expected
+        self.buffered = buffered
+        self._parts: list[bytes] = []
+        self._events = Events()
+        self._stream = self._over = False
+        self._watch: Watch | None = None
+
+    def sent(self, at: float) -> None:
+        self._watch = Watch(self._all.book, self._expected, at)
+
+    def begins(self, status: int, stream: bool, at: float) -> None:
+        self._stream = stream
+        if self._watch is not None:
+            self._watch.headers(status, at)
+
+    def part(self, data: bytes, at: float) -> bytes | Refusal:
+        assert self._watch is not None
+        if not self._stream:
+            self._parts.append(data)
+            return data
+        whole, events = self._events.feed(data)
+        for event in events:
+            findings = self._watch.event(event, at)
+            refusal = self._all.told(findings) if findings else None
+            if refusal is not None:
+                return refusal
+        return whole if len(self._events.rest) <= _LONGEST_EVENT else _TOO_LARGE
+
+    def ends(self, whole: bool, at: float) -> bytes | Refusal:
+        if self._watch is None or self._over:
+            return b""
+        self._over = True
+        left = self._events.rest
+        findings: list[Finding] = []
+        if whole and self._stream and (data := data_of(left)) is not None:
+            findings += self._watch.event(data, at)
+        if whole and not self._stream:
+            findings += self._watch.body(b"".join(self._parts), at)
+        findings += self._watch.end(at, whole)
+        refusal = self._all.told(findings)
+        self._all.ended(self._watch.not_judged)
+        return left if refusal is None else refusal
+
+
+def _size(body: Mapping[str, object]) -> int:
+    """Characters of the prompt, roughly: enough to know a long one."""
+    return sum(_length(body.get(name)) for name in ("prompt", "input", "messages", "tools", "documents"))
+
+
+def _length(value: object) -> int:
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, dict):
+        return sum(map(_length, value.values()))
+    if not isinstance(value, list):
+        return 1
+    return len(value) if value and isinstance(value[0], int) else sum(map(_length, value))

@@ -1,4 +1,4 @@
-"""A real redis-server on a Unix socket, that can be stopped, started again and hung; what a meter of an edge counts."""
+"""A real redis-server on a Unix socket, that can be stopped, started again and hung; what sharing tells."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ import subprocess
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
+
+from pagefence.edge.steps import Tells
 
 SERVER = shutil.which("redis-server", path=f"{os.environ.get('PATH', '')}:/usr/bin:/usr/local/bin")
 needs_redis = pytest.mark.skipif(SERVER is None, reason="redis-server is missing (apt-get install redis-server)")
@@ -73,18 +76,22 @@ class Redis:
         self._process.send_signal(number)
 
 
-class Meter:
-    """What was counted, by name and values; gauges as they stand."""
+class Told:
+    """What sharing told: counters and gauges by what of their names is its own, and log lines."""
 
     def __init__(self) -> None:
         self.counted: Counter[str] = Counter()
-
-    def add(self, name: str, *values: str, by: float = 1.0) -> None:
-        self.counted["/".join((name, *values))] += int(by)
-
-    def set(self, name: str, *values: str, to: float) -> None:
-        self.counted["/".join((name, *values))] = int(to)
+        self.lines: list[tuple[str, str]] = []
+        self.tells = Tells(self._log, self._count, self._gauge)
 
     def __getitem__(self, name: str) -> int:
-        """Without what all names of this room begin with."""
         return self.counted[f"pagefence_edge_shared_{name}"]
+
+    def _log(self, event: str, fields: Mapping[str, object]) -> None:
+        self.lines.append((event, str(fields.get("why", ""))))
+
+    def _count(self, *name: str, by: float = 1.0) -> None:
+        self.counted["/".join(name)] += int(by)
+
+    def _gauge(self, name: str, to: float) -> None:
+        self.counted[name] = int(to)

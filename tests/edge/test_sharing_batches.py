@@ -50,9 +50,12 @@ def hashes(count: int, start: int = 0) -> Words:
     return np.arange(start, start + count, dtype=np.uint64)
 
 
-def sealed_by(key: bytes = KEY, *batches: Batch) -> list[bytes]:
-    sealer = Sealer(key)
-    return [sealer.seal(batch) for batch in batches or (Batch(NOW),)]
+def sealed_by(sealer: Sealer, *batches: Batch) -> list[bytes]:
+    return [sealer.seal(batch) for batch in batches]
+
+
+def sealed(batch: Batch = Batch(NOW)) -> bytes:  # noqa: B008  # it is immutable
+    return Sealer(KEY).seal(batch)
 
 
 def opener(key: bytes = KEY) -> Opener:
@@ -62,7 +65,7 @@ def opener(key: bytes = KEY) -> Opener:
 @few
 @given(BATCHES)
 def test_what_is_told_is_what_was_seen(batch: Batch) -> None:
-    read = opener().open(*sealed_by(KEY, batch), NOW)
+    read = opener().open(sealed(batch), NOW)
     assert read == batch
     assert all(np.array_equal(a.words, b.words) for a, b in zip(read.parts, batch.parts, strict=True))
 
@@ -76,13 +79,13 @@ def test_hashes_come_back_as_they_were(words: Words) -> None:
 @few
 @given(BATCHES, st.data())
 def test_no_changed_bit_and_no_cut_is_read(batch: Batch, data: st.DataObject) -> None:
-    (sealed,) = sealed_by(KEY, batch)
-    place = data.draw(st.integers(0, len(sealed) * 8 - 1))
-    changed = bytearray(sealed)
+    raw = sealed(batch)
+    place = data.draw(st.integers(0, len(raw) * 8 - 1))
+    changed = bytearray(raw)
     changed[place // 8] ^= 1 << place % 8
     assert opener().open(bytes(changed), NOW) is Fate.UNREADABLE
-    assert opener().open(sealed[: data.draw(st.integers(0, len(sealed) - 1))], NOW) is Fate.UNREADABLE
-    assert opener().open(sealed + b"\0", NOW) is Fate.UNREADABLE
+    assert opener().open(raw[: data.draw(st.integers(0, len(raw) - 1))], NOW) is Fate.UNREADABLE
+    assert opener().open(raw + b"\0", NOW) is Fate.UNREADABLE
 
 
 @few
@@ -104,19 +107,19 @@ def test_anything_else_is_told_apart_and_never_raises(raw: bytes) -> None:
 )  # fmt: skip
 def test_what_the_right_key_sealed_wrongly_is_not_read(inside: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pagefence.edge.sharing.batch._encode", lambda batch: inside)
-    assert opener().open(*sealed_by(), NOW) is Fate.UNREADABLE
+    assert opener().open(sealed(), NOW) is Fate.UNREADABLE
 
 
 def test_nothing_of_it_can_be_read_without_the_secret() -> None:
     words = hashes(100, start=0x1122334455667788)
-    (sealed,) = sealed_by(KEY, Batch(NOW, (part(TAG, False, words),), (b"c" * 20,)))
-    assert opener(b"another" * 5).open(sealed, NOW) is Fate.UNREADABLE
-    assert not any(secret in sealed for secret in (TAG.encode(), words[:1].tobytes(), words[5:6].tobytes(), b"c" * 20))
-    assert sealed_by()[0] != sealed_by()[0]  # equal batches of two senders look different
+    raw = sealed(Batch(NOW, (part(TAG, False, words),), (b"c" * 20,)))
+    assert opener(b"another" * 5).open(raw, NOW) is Fate.UNREADABLE
+    assert not any(secret in raw for secret in (TAG.encode(), words[:1].tobytes(), words[5:6].tobytes(), b"c" * 20))
+    assert sealed() != sealed()  # equal batches of two senders look different
 
 
 def test_a_batch_counts_once_and_not_after_a_later_one() -> None:
-    first, second = sealed_by(KEY, Batch(NOW), Batch(NOW))
+    first, second = sealed_by(Sealer(KEY), Batch(NOW), Batch(NOW))
     reads = opener()
     assert [reads.open(each, NOW) for each in (first, first, second, first)] == [
         Batch(NOW), Fate.OLD, Batch(NOW), Fate.OLD,
@@ -124,7 +127,7 @@ def test_a_batch_counts_once_and_not_after_a_later_one() -> None:
 
 
 def test_a_batch_that_never_came_is_missed() -> None:
-    batches = sealed_by(KEY, *[Batch(NOW)] * 6)
+    batches = sealed_by(Sealer(KEY), *[Batch(NOW)] * 6)
     reads = opener()
     reads.open(batches[1], NOW)  # who begins late misses nothing
     assert reads.missed == 0
@@ -134,7 +137,7 @@ def test_a_batch_that_never_came_is_missed() -> None:
 
 @pytest.mark.parametrize("ago", [MOST_AGE_S + 1, -MOST_AGE_S - 1, float("nan"), float("inf")])
 def test_what_was_recorded_long_ago_is_not_played_back(ago: float) -> None:
-    assert opener().open(*sealed_by(KEY, Batch(NOW - ago)), NOW) is Fate.OLD
+    assert opener().open(sealed(Batch(NOW - ago)), NOW) is Fate.OLD
 
 
 def test_ones_own_is_known_as_such() -> None:
@@ -231,22 +234,24 @@ def test_what_is_taken_at_once_is_read(sizes: list[int], claims: int) -> None:
         box.claim(number.to_bytes(20, "big"))
     parts, names = box.take()
     assert len(parts) <= MOST_PARTS
-    assert isinstance(opener().open(*sealed_by(KEY, Batch(NOW, parts, names)), NOW), Batch)
+    assert isinstance(opener().open(sealed(Batch(NOW, parts, names)), NOW), Batch)
 
 
 def test_the_largest_batch_is_read() -> None:
     parts = (part(TAG, True, hashes(MOST_HASHES)), *[part(TAG, True, hashes(0))] * (MOST_PARTS - 1))
     batch = Batch(NOW, parts, (b"c" * 20,) * MOST_CLAIMS)
-    assert opener().open(*sealed_by(KEY, batch), NOW) == batch
+    assert opener().open(sealed(batch), NOW) == batch
 
 
 def test_threads_lose_nothing() -> None:
-    box, woken = Outbox(), []
+    box, woken = Outbox(), list[int]()
     box.wakes(lambda: woken.append(1))
-    threads = [
-        threading.Thread(target=lambda n=n: [box.note(hashes(7, start=n * 1000 + i * 7), TAG) for i in range(100)])  # type: ignore[misc]  # a lambda with a default
-        for n in range(4)
-    ]
+
+    def fill(number: int) -> None:
+        for i in range(100):
+            box.note(hashes(7, start=number * 1000 + i * 7), TAG)
+
+    threads = [threading.Thread(target=fill, args=(number,)) for number in range(4)]
     for thread in threads:
         thread.start()
     taken: list[int] = []
@@ -292,8 +297,14 @@ def test_habits_are_told_as_habits() -> None:
 def two() -> tuple[ResponseIds, ResponseIds, Elsewhere, Elsewhere]:
     """Each hears the other at once."""
     named = claim_names(b"i" * 32)
-    first = Elsewhere(named, lambda name: second.heard(name))
-    second = Elsewhere(named, lambda name: first.heard(name))
+    told: list[Elsewhere] = []
+
+    def tell(name: bytes) -> None:
+        told[0].heard(name)
+
+    first = Elsewhere(named, tell)
+    second = Elsewhere(named, first.heard)
+    told.append(second)
     return ResponseIds(elsewhere=first), ResponseIds(elsewhere=second), first, second
 
 

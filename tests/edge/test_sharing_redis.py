@@ -20,7 +20,7 @@ from pagefence.edge.sharing.stream import KEPT, connected
 from pagefence.edge.tenants import Identity
 from pagefence.edge.watching.memory import Memory
 from tests.edge.proxy_scene import played, soon
-from tests.edge.redis_scene import Meter, Redis, needs_redis
+from tests.edge.redis_scene import Redis, Told, needs_redis
 
 pytestmark = needs_redis
 IDENTITY = Identity(b"a secret of the edge that is long enough")
@@ -30,11 +30,11 @@ TEXT = b"the quarterly figures of the northern branch are to be kept from everyb
 
 class Replica:
     def __init__(self, url: str, secret: bytes = IDENTITY.secret, required: bool = False) -> None:
-        self.meter, self.said = Meter(), list[tuple[str, str]]()
-        settings = SharedSettings(url, "pagefence:shared", required)
-        self.sharing = Sharing(settings, secret, self.meter, lambda event, why: self.said.append((event, why)))
+        self.told = Told()
+        self.said = self.told.lines
+        self.sharing = Sharing(SharedSettings(url, "pagefence:shared", required), secret, self.told.tells)
         self.memory = Memory(shared=self.sharing.shared)
-        self.sharing.start(self.memory, time.monotonic)
+        self.sharing.start(self.memory)
 
     def sent(self, text: bytes = TEXT, tag: str = ACME.tag) -> None:
         self.memory.sent([text], [], tag, time.monotonic())
@@ -75,7 +75,7 @@ async def test_what_one_was_sent_the_other_knows(server: Redis) -> None:
         await soon(there.knows)
         there.memory.learn(there.memory.hashes([TEXT]), GLOBEX.tag, 0.0)
         await soon(lambda: bool(here.memory.habits.owners(here.memory.hashes([TEXT])).all()))
-    assert here.meter["batches_total/sent"] == there.meter["batches_total/heard"] == 1
+    assert here.told["batches_total/sent"] == there.told["batches_total/heard"] == 1
     assert here.said == [("shared_up", "")]
 
 
@@ -86,9 +86,9 @@ async def test_a_text_of_a_million_bytes_is_told_whole(server: Redis) -> None:
         text = b" ".join(b"%d" % (number * 7919) for number in range(120_000))
         await asyncio.to_thread(here.sent, text)
         await soon(lambda: here.sharing._outbox._waiting == 0 and here.sharing._unsent is None)
-        await soon(lambda: there.meter["batches_total/heard"] == here.meter["batches_total/sent"])
+        await soon(lambda: there.told["batches_total/heard"] == here.told["batches_total/sent"])
         assert there.knows(text)
-    assert there.meter["batches_total/missed"] == there.meter["batches_total/unreadable"] == 0
+    assert there.told["batches_total/missed"] == there.told["batches_total/unreadable"] == 0
 
 
 @played
@@ -96,7 +96,7 @@ async def test_who_begins_later_hears_what_was_told_before(server: Redis) -> Non
     here = Replica(server.url)
     async with edges(here):
         here.sent()
-        await soon(lambda: here.meter["batches_total/sent"] == 1)
+        await soon(lambda: here.told["batches_total/sent"] == 1)
         late = Replica(server.url)
         async with edges(late):
             assert late.knows()  # ready means: caught up
@@ -107,9 +107,9 @@ async def test_a_response_id_is_shared_over_processes(server: Redis) -> None:
     here, there = Replica(server.url), Replica(server.url)
     async with edges(here, there):
         assert here.sharing.elsewhere.claim("chatcmpl-1", "r1")
-        await soon(lambda: there.meter["batches_total/heard"] == 1)
+        await soon(lambda: there.told["batches_total/heard"] == 1)
         assert not there.sharing.elsewhere.claim("chatcmpl-1", "r2")
-        await soon(lambda: here.meter["batches_total/heard"] == 1)
+        await soon(lambda: here.told["batches_total/heard"] == 1)
         assert not here.sharing.elsewhere.release("chatcmpl-1", "r1")
 
 
@@ -118,7 +118,7 @@ async def test_edges_with_another_secret_hear_nothing(server: Redis) -> None:
     here, stranger = Replica(server.url), Replica(server.url, b"another secret that is long enough, too")
     async with edges(here, stranger):
         here.sent()
-        await soon(lambda: stranger.meter["batches_total/unreadable"] == 1)
+        await soon(lambda: stranger.told["batches_total/unreadable"] == 1)
         assert not stranger.knows()
 
 
@@ -128,9 +128,9 @@ async def test_redis_holds_nothing_that_can_be_read(server: Redis) -> None:
     async with edges(here):
         here.sent()
         here.sharing.elsewhere.claim("chatcmpl-1", "request-1")
-        await soon(lambda: here.meter["batches_total/sent"] >= 1)
+        await soon(lambda: here.told["batches_total/sent"] >= 1)
     client = server.client()
-    held = b"".join(client.dump(key) or b"" for key in client.keys())
+    held = b"".join(client.dump(key) or b"" for key in client.scan_iter())
     hashes = here.memory.hashes([TEXT])
     secrets = [b"acme", b"quarterly", b"chatcmpl", b"request-1", ACME.tag.encode(), ACME.isolation_key.encode()]
     assert len(held) > 8 * len(hashes)
@@ -153,7 +153,7 @@ async def test_what_others_write_is_counted_and_nothing_more(server: Redis) -> N
             client.xadd("pagefence:shared", {"b": raw})
         client.xadd("pagefence:shared", {"other": "field"})
         client.xadd("pagefence:shared", {"b": recorded})
-        await soon(lambda: there.meter["batches_total/unreadable"] == 5 and there.meter["batches_total/old"] == 1)
+        await soon(lambda: there.told["batches_total/unreadable"] == 5 and there.told["batches_total/old"] == 1)
         assert not there.knows()
         client.xadd("pagefence:shared", {"b": sealer.seal(Batch(time.time(), (part(ACME.tag, False, hashes),)))})
         await soon(there.knows)
@@ -196,7 +196,7 @@ async def test_without_redis_an_edge_goes_on_says_so_once_and_comes_back() -> No
             assert there.sharing.unready() is None
         assert [event for event, _ in here.said] == ["shared_up", "shared_down", "shared_up"]
         assert here.said[1][1].startswith("ConnectionError")
-        assert here.meter["up"] == 0  # stopped
+        assert here.told["up"] == 0  # stopped
 
 
 @played
@@ -206,7 +206,7 @@ async def test_what_waits_for_redis_is_bounded_and_counted() -> None:
     await soon(lambda: here.said != [])
     for number in range(100):
         here.sent(TEXT + b"%d" % number)
-    await soon(lambda: here.meter["dropped_total"] > 50)
+    await soon(lambda: here.told["dropped_total"] > 50)
     assert here.sharing._outbox._waiting <= 1000
     assert here.said == [("shared_down", "ConnectionError: No such file or directory")]
     here.sharing.stop()
@@ -228,7 +228,7 @@ async def test_a_redis_that_hangs_holds_nothing_up(server: Redis, monkeypatch: p
         finally:
             server.goes_on()
         await soon(there.knows)
-    assert there.meter["batches_total/missed"] == 0
+    assert there.told["batches_total/missed"] == 0
 
 
 @played
@@ -243,7 +243,7 @@ async def test_a_full_redis_is_no_well_one(server: Redis) -> None:
         finally:
             client.config_set("maxmemory", "0")
         await soon(lambda: here.sharing.up)
-        assert here.meter["batches_total/sent"] == 1
+        assert here.told["batches_total/sent"] == 1
 
 
 @played

@@ -10,15 +10,14 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import Callable
-from typing import Protocol
 
-from pagefence.edge.metrics import OTHER, Family
 from pagefence.edge.sharing.batch import MOST_AGE_S, Batch, Fate, Opener, Sealer, claim_names
 from pagefence.edge.sharing.box import Outbox
 from pagefence.edge.sharing.keys import SharedKeys
+from pagefence.edge.sharing.metrics import BATCHES, DROPPED, UP
 from pagefence.edge.sharing.settings import SharedSettings
 from pagefence.edge.sharing.stream import Stream, connected, why
+from pagefence.edge.steps import Tells
 from pagefence.edge.watching.elsewhere import Elsewhere
 from pagefence.edge.watching.memory import Memory, Shared
 
@@ -26,48 +25,23 @@ EVERY_S = 0.01  # between two batches that are not full
 _AT_ONCE = 16
 _FIRST_S, _LONGEST_S = 0.1, 10.0  # between two tries to connect
 _TIDY_S = 60.0
-_UP, _BATCHES, _DROPPED = (
-    "pagefence_edge_shared_up",
-    "pagefence_edge_shared_batches_total",
-    "pagefence_edge_shared_dropped_total",
-)
-_FATES = ("sent", "heard", "missed", Fate.UNREADABLE.value, Fate.OLD.value, OTHER)
-
-FAMILIES = (
-    Family(_UP, "gauge", "Workers that hear and tell through Redis."),
-    Family(_BATCHES, "counter", "Batches told to other edges (sent) and theirs, by what became of them.",
-           (("fate", _FATES),)),
-    Family(_DROPPED, "counter", "Parts of prompts and answers that waited too long for Redis and are never told."),
-)  # fmt: skip
-
-
-class Meter(Protocol):
-    """As `edge.metrics.Row`."""
-
-    def add(self, name: str, *values: str, by: float = 1.0) -> None: ...
-
-    def set(self, name: str, *values: str, to: float) -> None: ...
 
 
 class Sharing:
-    """Of one process. Give `shared` to its memory, `elsewhere` to its response ids, and start it with that memory.
+    """Of one process, for all its life. Give `shared` to its memory, `elsewhere` to its response ids, and start it.
 
-    secret  the edge's, equal in all processes
-    notice  what is to be logged, an event and why: when Redis goes away and when it is back
+    `secret`: the edge's, equal in all processes. It is told when Redis goes away and when it is back.
     """
 
-    def __init__(
-        self, settings: SharedSettings, secret: bytes, meter: Meter, notice: Callable[[str, str], None]
-    ) -> None:
-        self._settings, self._meter, self._notice = settings, meter, notice
+    def __init__(self, settings: SharedSettings, secret: bytes, tells: Tells) -> None:
+        self._settings, self._tells = settings, tells
         keys = SharedKeys.of(secret)
         self._outbox = Outbox()
         self.shared = Shared(keys.grams, keys.names, self._outbox.note)
         self.elsewhere = Elsewhere(claim_names(keys.ids), self._outbox.claim)
-        self._sealer = Sealer(keys.batches)
-        self._opener = Opener(keys.batches, self._sealer.sender)
+        self._key = keys.batches
+        self._users = 0
         self._memory: Memory | None = None
-        self._clock: Callable[[], float] = time.monotonic
         self._wrong: str | None = "not connected yet"
         self._said: bool | None = None
         self._last: tuple[int, int] | None = None  # the entry of the stream that was heard last
@@ -80,26 +54,33 @@ class Sharing:
         """Connected, and what was in the stream at the beginning has been heard."""
         return self._wrong is None
 
-    def start(self, memory: Memory | None, clock: Callable[[], float]) -> None:
-        """On the event loop of a worker; waits for nothing. `clock`: the one of `memory`, whose times are its `now`."""
-        self._memory, self._clock = memory, clock
+    def start(self, memory: Memory | None) -> None:
+        """On the event loop of a worker; waits for nothing. After a reload it goes on, with the memory of now."""
+        self._memory = memory
+        self._users += 1
+        if self._users > 1:
+            return
+        # Drawn in the process that uses it: two of one fork must not be one sender.
+        self._sealer = Sealer(self._key)
+        self._opener = Opener(self._key, self._sealer.sender)
         loop = asyncio.get_running_loop()
-        come = asyncio.Event()
+        come = self._come = asyncio.Event()
 
         def wake() -> None:
             if not come.is_set():
                 with contextlib.suppress(RuntimeError):  # the loop has ended
                     loop.call_soon_threadsafe(come.set)
 
-        self._come = come
         self._outbox.wakes(wake)
-        self._meter.set(_UP, to=0.0)
+        self._tells.gauge(UP, 0.0)
         self._task = loop.create_task(self._always())
 
     def stop(self) -> None:
-        if self._task is not None:
+        """As often as it was started."""
+        self._users -= 1
+        if self._users == 0 and self._task is not None:
             self._task.cancel()
-        self._meter.set(_UP, to=0.0)
+            self._tells.gauge(UP, 0.0)
 
     def unready(self) -> str | None:
         """Why no requests should be sent here, where the settings ask for Redis."""
@@ -149,14 +130,14 @@ class Sharing:
             return
         missed, self._missed = self._opener.missed - self._missed, self._opener.missed
         if missed:
-            self._meter.add(_BATCHES, "missed", by=missed)
+            self._tells.count(BATCHES, "missed", by=missed)
         if not isinstance(found, Batch):
-            self._meter.add(_BATCHES, found.value)
+            self._tells.count(BATCHES, found.value)
             return
-        self._meter.add(_BATCHES, "heard")
+        self._tells.count(BATCHES, "heard")
         if self._memory is not None:
             for part in found.parts:
-                self._memory.heard(part.words, part.tag, part.habit, self._clock())
+                self._memory.heard(part.words, part.tag, part.habit, time.monotonic())
         for claim in found.claims:
             self.elsewhere.heard(claim)
 
@@ -167,7 +148,7 @@ class Sharing:
             self._unsent = self._unsent or await self._next()
             await stream.add(self._unsent)
             self._unsent = None
-            self._meter.add(_BATCHES, "sent")
+            self._tells.count(BATCHES, "sent")
             if time.monotonic() - tidied > _TIDY_S:
                 tidied = time.monotonic()
                 await stream.tidy(MOST_AGE_S)
@@ -190,10 +171,10 @@ class Sharing:
         if self.up is self._said:
             return
         self._said = self.up
-        self._meter.set(_UP, to=float(self.up))
-        self._notice("shared_up" if self.up else "shared_down", wrong or "")
+        self._tells.gauge(UP, float(self.up))
+        self._tells.log("shared_up" if self.up else "shared_down", {"why": wrong} if wrong else {})
 
     def _count_dropped(self) -> None:
         new, self._dropped = self._outbox.dropped - self._dropped, self._outbox.dropped
         if new:
-            self._meter.add(_DROPPED, by=new)
+            self._tells.count(DROPPED, by=new)

@@ -22,7 +22,8 @@ setup: $(READY) ## virtual environment, dependencies and the model
 verify: setup ## prove the embedded fleet (ARGS="--fault stub-transfer --guards off" to see it fail)
 	@$(BIN)/pagefence verify $(ARGS)
 
-# Rules of deploy/prometheus are checked with promtool where it is there: apt-get install prometheus
+# Rules of deploy/prometheus are checked with promtool, and edges that share with a Redis, where these are there:
+# apt-get install prometheus redis-server
 test: setup ## the test suite, under five minutes on two cores
 	$(BIN)/python -m pytest -n 3 --dist loadgroup $(ARGS)
 

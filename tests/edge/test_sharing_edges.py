@@ -158,7 +158,10 @@ def edges(
         for each in begun:
             each.process.terminate()
         for each in begun:
-            each.process.wait(20)
+            try:
+                assert each.process.wait(20) == 0
+            finally:
+                each.process.kill()
 
 
 @needs_redis

@@ -91,7 +91,7 @@ class Sharing:
     async def _always(self) -> None:
         """Connect, work until something breaks, say so, wait longer each time."""
         pause = _FIRST_S
-        while True:
+        while self._users:  # a cancellation that meets an error can get lost on its way here
             began = time.monotonic()
             try:
                 await self._once()

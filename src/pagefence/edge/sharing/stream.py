@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
@@ -24,7 +25,10 @@ class Stream:
     """Raises redis' own errors and OSError, and what else a reply that is none of Redis' leads to."""
 
     def __init__(self, client: Any, key: str) -> None:
-        self._do, self._key = client.execute_command, key
+        self._client, self._key = client, key
+
+    async def ping(self) -> None:
+        await self._do("PING")
 
     async def now_ms(self) -> int:
         seconds, _ = await self._do("TIME")
@@ -45,6 +49,11 @@ class Stream:
         await self._do("XTRIM", self._key, "MINID", f"{oldest}-0")
         await self._do("EXPIRE", self._key, int(age_s))
 
+    async def _do(self, *words: str | int | bytes) -> Any:
+        # redis-py's own time-outs lose cancellations: with them half of all tasks went on (docs/decisions.md).
+        async with asyncio.timeout(_TIMEOUT_S):
+            return await self._client.execute_command(*words)
+
 
 @contextlib.asynccontextmanager
 async def connected(url: str, key: str) -> AsyncIterator[Stream]:
@@ -52,17 +61,19 @@ async def connected(url: str, key: str) -> AsyncIterator[Stream]:
     client: Any = redis.asyncio.Redis.from_url(
         url,
         single_connection_client=True,
-        socket_timeout=_TIMEOUT_S,
-        socket_connect_timeout=_TIMEOUT_S,
+        socket_timeout=None,
+        socket_connect_timeout=None,
         retry=Retry(NoBackoff(), 0),
         protocol=2,
     )
+    stream = Stream(client, key)
     try:
-        await client.execute_command("PING")
-        yield Stream(client, key)
+        await stream.ping()
+        yield stream
     finally:
         with contextlib.suppress(Exception):
-            await client.aclose()
+            async with asyncio.timeout(_TIMEOUT_S):
+                await client.aclose()
 
 
 def why(error: BaseException) -> str:

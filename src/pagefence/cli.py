@@ -12,8 +12,8 @@ from pagefence.edge.command import edge
 from pagefence.engine.command import serve
 from pagefence.flags import (
     Embedded,
+    Figures,
     Floor,
-    Headroom,
     Keep,
     Policy,
     Prompts,
@@ -46,7 +46,7 @@ app = typer.Typer(
 
 
 @app.command()
-@takes(Where, Prompts, Salt, Headroom, Floor, Reports, Embedded, Keep, WithRace, Races)
+@takes(Where, Prompts, Salt, Figures, Floor, Reports, Embedded, Keep, WithRace, Races)
 def verify(**given: Any) -> None:
     """Run all probes against a fleet and give a verdict with its evidence.
 
@@ -62,7 +62,7 @@ def verify(**given: Any) -> None:
 
 
 @app.command()
-@takes(Where, Headroom, Policy, Reports, Embedded)
+@takes(Where, Figures, Policy, Reports, Embedded)
 def gate(**given: Any) -> None:
     """Hold the live figures of every node against the rules. Sends no prompt, but for --active.
 
@@ -88,7 +88,7 @@ def canary(**given: Any) -> None:
 
 
 @app.command()
-@takes(Where, Watching, Headroom)
+@takes(Where, Watching, Figures)
 def watch(**given: Any) -> None:
     """Run probes on a schedule, keep what they find, and tell it to Prometheus and on a small page.
 

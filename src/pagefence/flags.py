@@ -126,21 +126,21 @@ class Reports:
     ] = False
 
 
-class Headroom:
-    """The gate's one figure that every command with a gate has."""
+class Figures:
+    """The gate's figures that every command with a gate has."""
 
     headroom: Annotated[
         float | None,
         typer.Option("--headroom", min=1.0, max=100.0, help="The pool must cover context x this (I8). Default: 1.25."),
+    ] = None
+    edge_limit: Annotated[
+        int | None, typer.Option("--edge-limit", min=1, metavar="N", help="The longest prompt that the edge lets in.")
     ] = None
 
 
 class Policy:
     """What the gate is asked to hold a fleet against."""
 
-    edge_limit: Annotated[
-        int | None, typer.Option("--edge-limit", min=1, metavar="N", help="The longest prompt that the edge lets in.")
-    ] = None
     active: Annotated[
         bool, typer.Option("--active", help="Also send the few requests that must be refused. Asks first; see --yes.")
     ] = False

@@ -66,6 +66,8 @@ def build(command: str, probes: tuple[str, ...], given: Mapping[str, Any], envir
         raise Usage("--dry-run starts nothing, and only a fault's own world tells its figures: leave --fault out")
     if fault and given.get("thorough"):
         raise Usage("--thorough sets the context, but the world of a fault is its own")
+    edge_limit = given.get("edge_limit") or file.edge_limit
+    planned_only = bool(given.get("dry_run"))
     recipe = Recipe(model=given.get("model"), fault=fault, guards=guards)
     if given.get("thorough"):
         recipe = recipe.scaled(_THOROUGH)
@@ -79,8 +81,8 @@ def build(command: str, probes: tuple[str, ...], given: Mapping[str, Any], envir
         seed=given.get("seed"),
         leak_rate=_rate(given),
         headroom=_number("headroom", given, file.headroom, _HEADROOM),
-        edge_limit=given.get("edge_limit") or file.edge_limit,
-        active=bool(given.get("active")),
+        edge_limit=edge_limit,
+        active=bool(given.get("active")) or (command == "verify" and edge_limit is not None and not planned_only),
         inside=bool(given.get("inside")),
         budget=given.get("budget"),
         dry_run=bool(given.get("dry_run")),

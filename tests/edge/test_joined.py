@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,10 +14,12 @@ from pagefence.edge.call import Operation, Tenant
 from pagefence.edge.command import settings
 from pagefence.edge.joined import Joined
 from pagefence.edge.refusal import Refusal
+from pagefence.edge.shown import promised
 from pagefence.edge.steps import Tells
 from pagefence.edge.tenants import Identity
 from pagefence.mistakes import Usage
 from pagefence.models import DEFAULT_MODEL
+from tests.edge.processes import running_edge
 from tests.probes.toy import KEYS, Toy, running
 
 ACME = "acme-key-0123456789abcdef"
@@ -37,36 +35,10 @@ def toy() -> Iterator[Toy]:
 
 @pytest.fixture(scope="module")
 def edge(toy: Toy, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder = tmp_path_factory.mktemp("edge")
-    announce = folder / "address.json"
-    secrets = {
-        "PAGEFENCE_API_KEYS": f"acme={ACME}",
-        "PAGEFENCE_KEY_A": KEYS[0],
-        "UPSTREAM_KEY": KEYS[0],
-        "PAGEFENCE_EDGE_SECRET": "a secret of the edge that is long enough",
-    }
-    flags = ["--upstream", toy.url, "--model", DEFAULT_MODEL, "--port", "0", "--upstream-key-env", "UPSTREAM_KEY"]
-    command = [sys.executable, "-m", "pagefence", "edge", *flags, "--announce", str(announce)]
-    log = folder / "log"
-    with log.open("wb") as out, subprocess.Popen(command, env={**os.environ, **secrets}, stderr=out) as process:
-        try:
-            yield ready(announce, process, log)
-        finally:
-            process.terminate()
-
-
-def ready(announce: Path, process: subprocess.Popen[bytes], log: Path) -> str:
-    end = time.monotonic() + 60
-    while time.monotonic() < end and process.poll() is None:
-        if announce.exists():
-            url = str(json.loads(announce.read_text())["url"])
-            try:
-                if httpx.get(f"{url}/readyz").status_code == 200:
-                    return url
-            except httpx.HTTPError:
-                pass
-        time.sleep(0.05)
-    pytest.fail(f"the edge was never ready: {log.read_text()}")
+    flags = ["--upstream", toy.url, "--model", DEFAULT_MODEL, "--upstream-key-env", "UPSTREAM_KEY"]
+    secrets = {"PAGEFENCE_API_KEYS": f"acme={ACME}", "PAGEFENCE_KEY_A": KEYS[0], "UPSTREAM_KEY": KEYS[0]}
+    with running_edge(tmp_path_factory.mktemp("edge"), *flags, **secrets) as running:
+        yield running.url
 
 
 def ask(edge: str, key: str = ACME, **body: Any) -> httpx.Response:
@@ -100,6 +72,50 @@ def test_what_a_client_must_not_set_and_what_nobody_knows_is_refused(edge: str, 
     assert answer.status_code == 400
     assert field in answer.json()["error"]["message"]
     assert len(toy.bodies) == before
+
+
+def test_models_are_promised_with_the_limit_that_is_kept(edge: str, toy: Toy) -> None:
+    """The fleet promises 512 over a pool of 256."""
+    headers = {"Authorization": f"Bearer {ACME}"}
+    (card,) = httpx.get(f"{edge}/v1/models", headers=headers).json()["data"]
+    assert card["id"] == "toy"
+    assert card["max_model_len"] == 256
+    told = httpx.get(f"{edge}/server_info").json()
+    assert (told["context_length"], told["max_req_input_len"], told["workers"]) == (256, 250, [])
+
+
+def test_the_edge_counts_for_whoever_has_a_key(edge: str) -> None:
+    def asked(key: str, **body: Any) -> httpx.Response:
+        return httpx.post(f"{edge}/tokenize", json=body, headers={"Authorization": f"Bearer {key}"})
+
+    counted = asked(ACME, prompt="one two three" * 2000, model="toy").json()
+    assert counted["count"] == len(counted["tokens"]) > 5000
+    assert counted["max_model_len"] == 256
+    assert asked("not-the-key-of-anybody-here", prompt="x").status_code == 401
+    for wrong in ({}, {"prompt": 3}, {"prompt": "x", "messages": []}):
+        answer = asked(ACME, **wrong)
+        assert (answer.status_code, answer.json()["error"]["type"]) == (400, "invalid_request_error")
+
+
+@pytest.mark.parametrize(
+    ("card", "promise"),
+    [
+        ({"max_model_len": 2048}, {"max_model_len": 300}),
+        ({"max_model_len": 200}, {"max_model_len": 200}),
+        ({"context_length": 2048}, {"context_length": 300}),
+        ({}, {"max_model_len": 300}),
+        ({"max_model_len": "many"}, {"max_model_len": 300}),
+        ({"max_model_len": True}, {"max_model_len": 300}),
+    ],
+)
+def test_no_card_promises_more_than_is_admitted(card: dict[str, object], promise: dict[str, object]) -> None:
+    said = json.dumps({"object": "list", "data": [{"id": "m", **card}]}).encode()
+    assert json.loads(promised(said, 300))["data"] == [{"id": "m", **promise}]
+
+
+@pytest.mark.parametrize("said", [b"", b"[]", b'{"data": 3}', b"\xff", b'{"data": [3]}'])
+def test_a_listing_that_is_none_stays_as_it_is(said: bytes) -> None:
+    assert promised(said, 300).replace(b" ", b"") == said.replace(b" ", b"")
 
 
 def test_a_wrong_key_is_refused(edge: str, toy: Toy) -> None:

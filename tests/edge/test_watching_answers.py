@@ -204,6 +204,25 @@ def test_an_upstream_that_changes_its_ids_fills_no_memory() -> None:
     assert len(book.ids._ended) == 1
 
 
+@pytest.mark.parametrize(("name", "sure"), [("chatcmpl-7", False), ("chatcmpl-1796069337", False), ("f" * 32, True)])
+def test_only_a_long_id_is_surely_of_one_answer(name: str, sure: bool) -> None:
+    """Some servers take theirs from a clock, and a few mint one for each chunk."""
+    book = Book()
+    answer = [event("Hello", id=name), event(finish="stop", id=name), b"[DONE]"]
+    assert not streamed(answer, replace(EXPECTED, request_id="req-1"), book)
+    (again,) = streamed(answer, replace(EXPECTED, request_id="req-2"), book)
+    assert (again.kind, again.doubt.sure) == (Kind.SHARED_ID, sure)
+    (mixed,) = streamed([event("Hello", id="first"), *answer], replace(EXPECTED, request_id="req-3"), Book())
+    assert (mixed.kind, mixed.doubt.sure) == (Kind.MIXED_STREAM, sure)
+
+
+def test_a_server_that_gives_no_ids_is_no_finding() -> None:
+    book = Book()
+    for number in range(2):
+        answer = [event("Hello", id=""), event(finish="stop", id=""), b"[DONE]"]
+        assert not streamed(answer, replace(EXPECTED, request_id=f"req-{number}"), book)
+
+
 # --- time
 
 

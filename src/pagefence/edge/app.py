@@ -12,14 +12,16 @@ from pagefence.edge.front.replies import retry_after
 from pagefence.edge.mark import Mark, Recorder
 from pagefence.edge.refusal import Refusal, body_of
 from pagefence.edge.settings import Settings
+from pagefence.edge.shown import promised
 from pagefence.edge.side import Side
-from pagefence.edge.steps import Steps, Watch
+from pagefence.edge.steps import Steps, Tokenize, Watch
 from pagefence.edge.turns import Turns
 from pagefence.edge.upstream.balancer import Answer, Balancer
 from pagefence.edge.upstream.failures import Failure
 from pagefence.edge.wire.heads import RequestHead
 
 _PATHS = {f"/v1/{operation.value}": operation for operation in Operation}
+TOKENIZE = "/tokenize"
 _JSON = {"content-type": "application/json"}
 # Of what upstream says only this goes on: another header may name a host, a worker, a cookie.
 _PASSED_ON = (b"content-type", b"retry-after", b"openai-processing-ms")
@@ -40,6 +42,11 @@ class Edge:
         mark = self._recorder.begin(mint())
         try:
             operation = _PATHS.get(head.path)
+            if head.path == TOKENIZE and head.method == "POST" and self.steps.tokenize is not None:
+                refusal = await self._tokenize(self.steps.tokenize, head, client, mark)
+                if refusal is not None:
+                    self._refuse(refusal, head, client, mark)
+                return
             if operation is None or head.method == "OPTIONS":
                 self._side.answer(head, client, mark, known=operation is not None)
                 return
@@ -78,6 +85,26 @@ class Edge:
             if isinstance(admitted, Refusal):
                 return admitted
             return await self._pass_on(call, admitted, head, client, mark)
+        finally:
+            self._turns.give(tenant)
+
+    async def _tokenize(self, tokenize: Tokenize, head: RequestHead, client: Connection, mark: Mark) -> Refusal | None:
+        """Tokens of a text. Only for tenants: it costs time."""
+        tenant = self.steps.tenant(head.fields, client.peer)
+        if isinstance(tenant, Refusal):
+            return tenant
+        refused = self._turns.take(tenant)
+        if refused is not None:
+            return refused
+        try:
+            raw = await client.body()
+            body = raw if isinstance(raw, Refusal) else self.steps.read(raw, head.fields)
+            said = body if isinstance(body, Refusal) else await tokenize(body)
+            if isinstance(said, Refusal):
+                return said
+            mark.status, mark.bytes_out = 200, len(said)
+            client.send(200, {**_JSON, "x-request-id": mark.request_id, **self._side.cors(head)}, said)
+            return None
         finally:
             self._turns.give(tenant)
 
@@ -176,8 +203,12 @@ class Edge:
             parts.append(passed)
             if part is None:
                 break
-        mark.status, mark.bytes_out = answer.head.status, size
-        client.send(mark.status, self._headers(answer, head, mark), b"".join(parts))
+        content = b"".join(parts)
+        room = self.steps.room()
+        if room is not None and mark.operation == Operation.MODELS.value and answer.head.status == 200:
+            content = promised(content, room.total)
+        mark.status, mark.bytes_out = answer.head.status, len(content)
+        client.send(mark.status, self._headers(answer, head, mark), content)
         return None
 
     def _headers(self, answer: Answer, head: RequestHead, mark: Mark) -> dict[str, str]:

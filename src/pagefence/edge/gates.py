@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pagefence.edge.admission import AdmissionSettings, ModelBounds, NeedsCount, after_count, decide, unchecked
 from pagefence.edge.call import Admitted, Call
-from pagefence.edge.capacity import Capacities
+from pagefence.edge.capacity import Capacities, Room
 from pagefence.edge.counting import Counting
 from pagefence.edge.refusal import Refusal
 
@@ -35,6 +35,9 @@ class LiveGate:
         counts = await self._counting.count(verdict)
         return counts if isinstance(counts, Refusal) else after_count(verdict, counts)
 
+    def room(self) -> Room | None:
+        return self._capacities.now().room
+
     def unready(self) -> str | None:
         now = self._capacities.now()
         return f"how much the engines can hold is not known: {now.problem}" if now.room is None else None
@@ -57,6 +60,9 @@ class OpenGate:
 
     async def admit(self, call: Call) -> Admitted:
         return unchecked(call, self.bounds)
+
+    def room(self) -> Room | None:
+        return None
 
     def unready(self) -> str | None:
         return None

@@ -24,6 +24,7 @@ from pagefence.edge.policy_settings import Policy
 from pagefence.edge.refusal import Refusal
 from pagefence.edge.settings import Settings
 from pagefence.edge.sharing.settings import read_shared
+from pagefence.edge.shown import tokenized
 from pagefence.edge.steps import Headers, Outgoing, Steps, Tells
 from pagefence.edge.tables import AdmissionTable, CapacityTable, PolicyTable, ReadingTable, TenantsTable, table
 from pagefence.edge.tenant_file import load_tenants, read_trusted_header
@@ -113,6 +114,9 @@ class Joined:
             )
         watching = self._watching(settings, model.bounds, tells)
 
+        async def tokenize(body: dict[str, Any]) -> bytes | Refusal:
+            return await tokenized(model.tokenizer, body, gate.room())
+
         async def start() -> None:
             await gate.start()
             if watching is not None:
@@ -130,6 +134,8 @@ class Joined:
             admit=gate.admit,
             outgoing=decided.outgoing,
             watch=_unwatched if watching is None else watching.watch,
+            room=gate.room,
+            tokenize=tokenize,
             unready=lambda: gate.unready() or (watching.unready() if watching is not None else None),
             barred=gate.barred,
             start=start,

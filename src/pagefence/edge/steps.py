@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pagefence.edge.call import Admitted, Call, Operation, Tenant
+from pagefence.edge.capacity import Room
 from pagefence.edge.refusal import Refusal
 
 Headers = Sequence[tuple[bytes, bytes]]
 """As they came, names in small letters."""
+Tokenize = Callable[[dict[str, Any]], Awaitable[bytes | Refusal]]
 
 
 class Watch(Protocol):
@@ -69,6 +71,8 @@ class Steps:
     admit     whether some rank can hold it
     outgoing  what upstream is sent; a listing of models has nothing to admit
     watch     who looks at the answer; asked before the request is sent
+    room      what may be admitted now; None while it is not known, or where nobody looks
+    tokenize  the object that `POST /tokenize` brought -> its answer
     unready   why the edge is not ready for requests, or None
     barred    URLs of upstreams that may not be asked, because nothing is known of them
     start     called once on the event loop of a worker
@@ -81,6 +85,8 @@ class Steps:
     admit: Callable[[Call], Awaitable[Admitted | Refusal]]
     outgoing: Callable[[Call, Admitted | None, Headers], Outgoing]
     watch: Callable[[Admitted], Awaitable[Watch | None]]
+    room: Callable[[], Room | None] = lambda: None
+    tokenize: Tokenize | None = None
     unready: Callable[[], str | None] = lambda: None
     barred: Callable[[], frozenset[str]] = frozenset
     start: Callable[[], Awaitable[None]] | None = None

@@ -33,6 +33,7 @@ from pagefence.edge.watching import (
     orders,
 )
 from pagefence.edge.watching.actions import Actions
+from pagefence.edge.watching.expected import Texts, prompt_texts
 from pagefence.edge.watching.sentinels import read_sentinels
 from pagefence.edge.watching.settings import WatchTable, actions_of, bounds_of, floors_of, public_texts
 from pagefence.mistakes import Usage
@@ -40,7 +41,7 @@ from pagefence.mistakes import Usage
 if TYPE_CHECKING:
     from pagefence.edge.sharing.sharing import Sharing
 
-_LONG = 64 * 1024  # characters of a prompt whose fingerprints are taken beside the event loop
+_LONG = 64 * 1024  # bytes, or token ids, of a prompt whose fingerprints are taken beside the event loop
 _LONGEST_EVENT = 16 * 1024 * 1024
 _LOOK_EVERY_S = 1.0  # for a new file of sentinels
 _TOO_LARGE = Refusal(502, "upstream_too_large", "one event of the upstream's answer is larger than any answer.")
@@ -138,16 +139,17 @@ class Watching:
 
     async def watch(self, admitted: Admitted) -> Watched:
         """Remember the prompt, and be ready for its answer."""
-        size = _size(admitted.call.body)
-        if size < _LONG:
-            expected = self._opened(admitted)
+        texts = prompt_texts(admitted.call)
+        if sum(map(len, texts[0])) + sum(map(len, texts[1])) < _LONG and not _many_ids(admitted.call.body):
+            expected = self._opened(admitted, texts)
         else:
-            expected = await asyncio.get_running_loop().run_in_executor(self._beside, self._opened, admitted)
+            loop = asyncio.get_running_loop()
+            expected = await loop.run_in_executor(self._beside, self._opened, admitted, texts)
         return Watched(self, expected, self._plan.buffered)
 
-    def _opened(self, admitted: Admitted) -> Expected:
+    def _opened(self, admitted: Admitted, texts: Texts) -> Expected:
         least = self._plan.least(admitted.call) if admitted.prompt_tokens is None else 0
-        return self.book.opened(admitted, time.monotonic(), least)
+        return self.book.opened(admitted, time.monotonic(), least, texts)
 
     def told(self, findings: Sequence[Finding]) -> Refusal | None:
         """Do what is to be done; what the client gets instead of the answer, if so."""
@@ -242,16 +244,7 @@ class Watched:
         return left if refusal is None else refusal
 
 
-def _size(body: Mapping[str, object]) -> int:
-    """Characters of the prompt, roughly: enough to know a long one."""
-    return sum(_length(body.get(name)) for name in ("prompt", "input", "messages", "tools", "documents"))
-
-
-def _length(value: object) -> int:
-    if isinstance(value, str):
-        return len(value)
-    if isinstance(value, dict):
-        return sum(map(_length, value.values()))
-    if not isinstance(value, list):
-        return 1
-    return len(value) if value and isinstance(value[0], int) else sum(map(_length, value))
+def _many_ids(body: Mapping[str, object]) -> bool:
+    """Whether a prompt of token ids is long."""
+    given = body.get("prompt", body.get("input"))
+    return isinstance(given, list) and sum(len(one) if isinstance(one, list) else 1 for one in given) >= _LONG

@@ -18,6 +18,7 @@ from pagefence.edge.mark import Recorder
 from pagefence.edge.metrics import Meters
 from pagefence.edge.refusal import Refusal
 from pagefence.edge.settings import Settings
+from pagefence.edge.shown import server_info
 from pagefence.edge.side import Side
 from pagefence.edge.steps import Tells
 from pagefence.edge.telemetry import telemetry
@@ -107,7 +108,7 @@ class Worker:
         balancer = Balancer(settings.upstreams, policy, self._notice, steps.barred)
         spans = telemetry(settings.traces)
         recorder = Recorder(self._row, self._log, settings.log_requests, spans)
-        side = Side(settings.cors, self._unready, self._meters.text if settings.metrics else None)
+        side = Side(settings.cors, self._unready, self._meters.text if settings.metrics else None, self._info)
         return Edge(settings, steps, balancer, recorder, side)
 
     def _reload_soon(self) -> None:
@@ -140,6 +141,9 @@ class Worker:
         reasons += [] if self._edge.balancer.well else ["no upstream is well"]
         own = self._edge.steps.unready()
         return [*reasons, own] if own else reasons
+
+    def _info(self) -> bytes:
+        return server_info(self._edge.steps.room(), self._unready())
 
     def _broke(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Of an error outside of any request only its kind is said: its words may quote one."""

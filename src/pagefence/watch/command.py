@@ -19,7 +19,17 @@ _HERE = "pagefence-watch.db"
 _NAME = "fleet"
 # What says which fleet, or how it is asked: with --config the file says it.
 _FLEET = ("url", "router", "prefill", "decode", "fleet", "declare", "keys_file", "timeout", "retries", "ca")
-_ON_THE_LINE = (*_FLEET, "client_cert", "client_key", "every", "hourly_tokens", "run_tokens", "inside", "headroom")
+_ON_THE_LINE = (
+    *_FLEET,
+    "client_cert",
+    "client_key",
+    "every",
+    "hourly_tokens",
+    "run_tokens",
+    "inside",
+    "headroom",
+    "edge_limit",
+)
 
 
 class Options(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,6 +13,9 @@ from pagefence.edge.watching.finding import Doubt, Kind
 
 _REMEMBERED = 4096
 _SHARED = "the response id is one that another request got"
+# Some servers and gateways take their ids from a clock or a small number, and a few mint one for each chunk: only a
+# long one belongs to one answer for sure.
+_LONG_ID = re.compile("[0-9A-Za-z]{16}")
 
 
 class ResponseIds:
@@ -76,21 +80,21 @@ class Order:
     def close(self) -> Iterator[Doubt]:
         """Nothing comes any more."""
         if self.id is not None and not self.ids.release(self.id, self.request_id) and _SHARED not in self.told:
-            yield Doubt(Kind.SHARED_ID, _SHARED)
+            yield Doubt(Kind.SHARED_ID, _SHARED, _sure(self.id))
 
     def _wrong(self, chunk: Chunk) -> Iterator[Doubt]:
         if self.done:
             yield Doubt(Kind.AFTER_END, "an event came after the end of the stream")
-        if chunk.id is not None and chunk.id != self.id:
-            # Only the first one is kept: an upstream that changes it with every event fills no memory.
+        if chunk.id and chunk.id != self.id:
+            # Only the first one is kept: an upstream that mints one for each event fills no memory.
             if self.id is None:
                 self.id = chunk.id
                 alone = self.ids.claim(chunk.id, self.request_id)
             else:
-                yield Doubt(Kind.MIXED_STREAM, "the id changed inside of one answer")
+                yield Doubt(Kind.MIXED_STREAM, "the id changed inside of one answer", _sure(chunk.id))
                 alone = not self.ids.others(chunk.id, self.request_id)
             if not alone:
-                yield Doubt(Kind.SHARED_ID, _SHARED)
+                yield Doubt(Kind.SHARED_ID, _SHARED, _sure(chunk.id))
         if chunk.model is not None and chunk.model != self.model:
             if self.model is not None:
                 yield Doubt(Kind.MIXED_STREAM, "the model changed inside of one answer")
@@ -108,3 +112,7 @@ class Order:
             if part.finish is not None:
                 self.finishes.setdefault(part.index, part.finish)
         self.done = self.done or chunk.last
+
+
+def _sure(response_id: str) -> bool:
+    return _LONG_ID.search(response_id) is not None

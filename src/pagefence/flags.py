@@ -9,6 +9,8 @@ from typing import Annotated, get_type_hints
 
 import typer
 
+from pagefence.probes.sentinel_file import TENANTS
+
 _Yes = Annotated[bool, typer.Option("--yes", help="Do not ask before sending prompts to a fleet that is not ours.")]
 _Report = "report; - for standard output."
 _KEYS = "PAGEFENCE_KEY_A=..., _B, _ADMIN; instead of the environment."
@@ -87,6 +89,25 @@ class Prompts:
             metavar="N",
             help="Prompt tokens that go out without --yes and a terminal. Default: 100000.",
         ),
+    ] = None
+
+
+class Planted:
+    """For an edge that looks for the planted words in everybody's answers."""
+
+    sentinels: Annotated[
+        Path | None,
+        typer.Option(
+            "--sentinels", metavar="FILE", help="Gets the words before they are planted, for the edge's live scan."
+        ),
+    ] = None
+    tenant_a: Annotated[
+        str | None,
+        typer.Option("--tenant-a", metavar="NAME", help=f"Name of the first one at the edge. Default: {TENANTS[0]}."),
+    ] = None
+    tenant_b: Annotated[
+        str | None,
+        typer.Option("--tenant-b", metavar="NAME", help=f"And of the second one. Default: {TENANTS[1]}."),
     ] = None
 
 

@@ -1,7 +1,7 @@
 """`tenants.toml` and the environment: who may ask, with which keys. The file holds hashes, never keys.
 
 [tenant.acme]
-keys = ["sha256:..."]            # pagefence edge hash-key; two of them while one is replaced by the other
+keys = ["sha256:..."]            # pagefence hash-key; two of them while one is replaced by the other
 
 [tenant.globex]
 keys = ["sha256:...", "sha256:..."]

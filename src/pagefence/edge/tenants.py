@@ -129,7 +129,7 @@ def tenants_of(
     for number, (name, said) in enumerate(hashed, 1):
         digest = _DIGEST.fullmatch(said)
         if digest is None:
-            raise ValueError(f"key {number} is not hashed; make it with `pagefence edge hash-key`")
+            raise ValueError(f"key {number} is not hashed; make it with `pagefence hash-key`")
         if not is_name(name):
             raise ValueError(f"the name of the tenant of key {number} holds more than letters, digits and . _ : @ + -")
         tenant = known.setdefault(name, identity.tenant(name))
@@ -158,7 +158,7 @@ def new_key() -> str:
 def hash_key(key: str) -> str:
     """What may lie on a disk in place of the key. Raises ValueError for one that is short enough to be guessed."""
     if len(key) < 16:
-        raise ValueError("a key has at least 16 characters; `pagefence edge hash-key` makes one")
+        raise ValueError("a key has at least 16 characters; `pagefence hash-key --new` makes one")
     if not key.isascii() or not key.isprintable() or " " in key or len(key) > MAX_KEY_BYTES:
         raise ValueError("a key consists of printable ASCII characters without blanks")
     return HASH_PREFIX + hashlib.sha256(key.encode()).hexdigest()

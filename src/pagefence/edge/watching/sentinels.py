@@ -11,13 +11,10 @@ import re
 import secrets
 import threading
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
-import msgspec
 import numpy as np
 
 from pagefence.edge.watching.grams import library
-from pagefence.mistakes import Usage
 from pagefence.probes.sentinel import Sentinel
 
 PROOF = 2
@@ -25,29 +22,6 @@ _BLOCK = 1 << 16
 _AT_ONCE = 96  # bytes of a stream
 _MULTIPLIER, _LOW = 0x9E3779B97F4A7C15, (1 << 64) - 1
 _LETTERS = bytes(ord(chr(b).lower()) if b < 128 and chr(b).isalpha() else 0 for b in range(256))
-
-
-class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    tenant: str
-    words: list[str]
-
-
-class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    sentinels: list[_Entry]
-
-
-def read_sentinels(path: Path) -> tuple[Sentinel, ...]:
-    """`{"sentinels": [{"tenant": "...", "words": [...]}]}`. Raises Usage, which names the file."""
-    try:
-        found = msgspec.json.decode(path.read_bytes(), type=_File)
-    except OSError as error:
-        raise Usage(f"cannot read the sentinels {path}: {error.strerror or error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Usage(f"{path} holds no sentinels: {error}") from None
-    for entry in found.sentinels:
-        if len(entry.words) < 3 or not all(re.fullmatch("[a-z]+", word) for word in entry.words):
-            raise Usage(f"{path}: a sentinel is three or more words of the letters a to z")
-    return tuple(Sentinel(f"{i}", e.tenant, tuple(e.words)) for i, e in enumerate(found.sentinels))
 
 
 class Sentinels:

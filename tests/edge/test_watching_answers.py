@@ -193,6 +193,17 @@ def test_no_two_requests_get_one_response_id() -> None:
     assert kinds(streamed(GOOD, replace(EXPECTED, request_id="req-3"), book)) == [Kind.SHARED_ID]
 
 
+def test_an_upstream_that_changes_its_ids_fills_no_memory() -> None:
+    book = Book()
+    watch = Watch(book, EXPECTED, 0.0)
+    watch.headers(200, 0.1)
+    for number in range(100):
+        watch.event(event("Hello").replace(b'"id":"a"', b'"id":"chatcmpl-%032d"' % number), 0.2)
+    watch.end(1.0)
+    assert len(book.ids._live) == 0
+    assert len(book.ids._ended) == 1
+
+
 @pytest.mark.parametrize(("name", "sure"), [("chatcmpl-7", False), ("chatcmpl-1796069337", False), ("f" * 32, True)])
 def test_only_a_long_id_is_surely_of_one_answer(name: str, sure: bool) -> None:
     """Some servers take theirs from a clock, and a few mint one for each chunk."""

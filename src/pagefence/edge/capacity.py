@@ -63,10 +63,13 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class CapacitySettings:
-    """`refresh_s` between two readings; `stale_s`: an older figure is none. `declared`: a limit that holds as well."""
+    """`refresh_s` between two readings; `stale_s`: an older figure is none. `declared`: a limit that holds as well.
+
+    SGLang asks its scheduler for figures, which does not answer while it computes a long prompt: a minute and more.
+    """
 
     refresh_s: float = 5.0
-    stale_s: float = 30.0
+    stale_s: float = 120.0
     declared: Room | None = None
 
     def __post_init__(self) -> None:

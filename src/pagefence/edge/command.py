@@ -66,6 +66,7 @@ def edge(
     """
     from pagefence.edge.joined import Joined
     from pagefence.edge.serve import Build, say, serve
+    from pagefence.edge.sharing import metrics as sharing
     from pagefence.edge.steps import Tells
     from pagefence.edge.tenant_file import read_identity
     from pagefence.edge.watched import FAMILIES
@@ -86,7 +87,10 @@ def edge(
         say("secret_made_here", why="PAGEFENCE_EDGE_SECRET is not set: after a restart no cached prefix is found again")
     folder = config.parent if config is not None else Path()
     joined = Joined(identity, os.environ, folder)
-    build = Build(load, joined.steps, FAMILIES, announce)
+    shares = "shared" in found.tables
+    if found.workers > 1 and not shares:
+        say("not_shared", why="each worker knows the prompts that came to it; with [shared] they tell each other")
+    build = Build(load, joined.steps, (*FAMILIES, *(sharing.FAMILIES if shares else ())), announce)
     if announce is not None:
         check_writable(announce)
     if check:

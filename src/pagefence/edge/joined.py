@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pagefence.edge import policy as fields
 from pagefence.edge import reading
@@ -23,6 +23,7 @@ from pagefence.edge.outgoing import DIALECTS, Credentials, Dialect, refuse_heade
 from pagefence.edge.policy_settings import Policy
 from pagefence.edge.refusal import Refusal
 from pagefence.edge.settings import Settings
+from pagefence.edge.sharing.settings import read_shared
 from pagefence.edge.shown import tokenized
 from pagefence.edge.steps import Headers, Outgoing, Steps, Tells
 from pagefence.edge.tables import AdmissionTable, CapacityTable, PolicyTable, ReadingTable, TenantsTable, table
@@ -37,6 +38,9 @@ from pagefence.fleet.fleet_file import read_fleet_file
 from pagefence.fleet.keys import read_keys
 from pagefence.mistakes import Usage
 from pagefence.models import resolve
+
+if TYPE_CHECKING:
+    from pagefence.edge.sharing.sharing import Sharing
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -63,6 +67,8 @@ class Joined:
         self._identity, self._environment, self._folder = identity, environment, folder
         self._model: Model | None = None
         self._book: Book | None = None
+        self._sharing: Sharing | None = None
+        self._began = False
 
     def steps(self, settings: Settings, tells: Tells) -> Steps:
         """Raises Usage and ModelError, before anything serves."""
@@ -130,7 +136,7 @@ class Joined:
             watch=_unwatched if watching is None else watching.watch,
             room=gate.room,
             tokenize=tokenize,
-            unready=gate.unready,
+            unready=lambda: gate.unready() or (watching.unready() if watching is not None else None),
             barred=gate.barred,
             start=start,
             stop=stop,
@@ -138,14 +144,25 @@ class Joined:
 
     def _watching(self, settings: Settings, bounds: ModelBounds, tells: Tells) -> Watching | None:
         said = table(settings.tables, "watching", WatchTable)
-        if said.sees_all and settings.workers > 1:
+        sharing = self._shared(settings, tells)
+        if said.sees_all and (settings.workers > 1 or sharing is not None):
             raise Usage("watching.sees_all is for one worker: each of several sees a part of the prompts only")
         if not said.on:
             return None
-        book = book_of(said, self._folder, self._book)
-        watching = Watching(plan_of(said, self._folder, self._environment, book, bounds), tells)
+        book = book_of(said, self._folder, self._book, sharing)
+        watching = Watching(plan_of(said, self._folder, self._environment, book, bounds), tells, sharing)
         self._book = book  # only now: settings that are refused change nothing
         return watching
+
+    def _shared(self, settings: Settings, tells: Tells) -> Sharing | None:
+        """One for the life of the process: what its memory was made with cannot change."""
+        said = read_shared(settings.tables.get("shared"), self._environment, self._identity)
+        if said is not None and not self._began:
+            from pagefence.edge.sharing.sharing import Sharing
+
+            self._sharing = Sharing(said, self._identity.secret, tells)
+        self._began = True
+        return self._sharing
 
     def _path(self, name: str | None) -> Path | None:
         return None if name is None else self._folder / Path(name).expanduser()

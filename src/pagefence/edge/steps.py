@@ -54,10 +54,10 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True)
 class Tells:
-    """Where steps tell what they see: a log line, one more of a counter (name, labels), a gauge (name, value)."""
+    """Where steps tell what they see: a log line, more of a counter (name, labels; `by`), a gauge (name, value)."""
 
     log: Callable[[str, Mapping[str, object]], None] = lambda event, fields: None
-    count: Callable[..., None] = lambda name, *labels: None
+    count: Callable[..., None] = lambda name, *labels, by=1.0: None
     gauge: Callable[[str, float], None] = lambda name, to: None
 
 

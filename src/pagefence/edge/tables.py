@@ -56,7 +56,7 @@ class CapacityTable(Table, frozen=True):
     fleet: str | None = None
     limit: _Count | None = None
     refresh: _Seconds = 5.0
-    stale: _Seconds = 30.0
+    stale: _Seconds = 120.0
 
 
 T = TypeVar("T", bound=msgspec.Struct)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pagefence.edge.admission import ModelBounds, least_tokens
 from pagefence.edge.alerts import OUTCOMES, Alerts
@@ -19,12 +20,26 @@ from pagefence.edge.events import Events, data_of
 from pagefence.edge.metrics import Family
 from pagefence.edge.refusal import Refusal
 from pagefence.edge.steps import Tells
-from pagefence.edge.watching import Book, Expected, Finding, Kind, Memory, Prefixes, Sentinels, Watch, orders
+from pagefence.edge.watching import (
+    Book,
+    Expected,
+    Finding,
+    Kind,
+    Memory,
+    Prefixes,
+    ResponseIds,
+    Sentinels,
+    Watch,
+    orders,
+)
 from pagefence.edge.watching.actions import Actions
 from pagefence.edge.watching.expected import Texts, prompt_texts
 from pagefence.edge.watching.settings import WatchTable, actions_of, bounds_of, floors_of, public_texts
 from pagefence.mistakes import Usage
 from pagefence.probes.sentinel_file import read_sentinels
+
+if TYPE_CHECKING:
+    from pagefence.edge.sharing.sharing import Sharing
 
 _LONG = 64 * 1024  # bytes, or token ids, of a prompt whose fingerprints are taken beside the event loop
 _LONGEST_EVENT = 16 * 1024 * 1024
@@ -66,12 +81,13 @@ class Plan:
     alert: str | None = None
 
 
-def book_of(said: WatchTable, folder: Path, old: Book | None) -> Book:
+def book_of(said: WatchTable, folder: Path, old: Book | None, sharing: Sharing | None = None) -> Book:
     """What the table asks for, with what the old book remembers where it may. Raises Usage."""
     memory = old.memory if old is not None and said.scan else None
     if said.scan and (memory is None or memory.bounds != bounds_of(said)):
-        memory = Memory(bounds_of(said), now=time.monotonic())
-    book = Book(prefixes=Prefixes(complete=said.sees_all)) if old is None else old
+        memory = Memory(bounds_of(said), now=time.monotonic(), shared=sharing.shared if sharing else None)
+    ids = ResponseIds(elsewhere=sharing.elsewhere if sharing else None)
+    book = Book(prefixes=Prefixes(complete=said.sees_all), ids=ids) if old is None else old
     return replace(book, memory=memory, floors=floors_of(said, folder))
 
 
@@ -90,8 +106,8 @@ def plan_of(said: WatchTable, folder: Path, environment: Mapping[str, str], book
 class Watching:
     """Watches all answers of a process."""
 
-    def __init__(self, plan: Plan, tells: Tells) -> None:
-        self._plan, self._tells = plan, tells
+    def __init__(self, plan: Plan, tells: Tells, sharing: Sharing | None = None) -> None:
+        self._plan, self._tells, self._sharing = plan, tells, sharing
         self.book = plan.book
         self._read_at: tuple[int, int] | None = None
         self._alerts: Alerts | None = None
@@ -106,6 +122,8 @@ class Watching:
         """On the event loop that serves."""
         if self.book.memory is not None:
             self.book.memory.publish(self._plan.public)
+        if self._sharing is not None:
+            self._sharing.start(self.book.memory)
         if self._plan.sentinels is not None:
             self._looking = asyncio.get_running_loop().create_task(self._look_again(self._plan.sentinels))
 
@@ -113,6 +131,11 @@ class Watching:
         """Answers in progress are watched to their end all the same."""
         if self._looking is not None:
             self._looking.cancel()
+        if self._sharing is not None:
+            self._sharing.stop()
+
+    def unready(self) -> str | None:
+        return self._sharing.unready() if self._sharing is not None else None
 
     async def watch(self, admitted: Admitted) -> Watched:
         """Remember the prompt, and be ready for its answer."""

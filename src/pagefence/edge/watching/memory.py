@@ -11,7 +11,7 @@ A k-gram of an answer speaks against it only if one other tenant sent it lately,
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
@@ -44,19 +44,39 @@ class Manner:
             raise ValueError("a finding takes 1 to 64 k-grams; gap and every are 1 or more, learned 0 or more")
 
 
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What makes several processes remember as one.
+
+    secrets, key  equal in all of them: what k-grams are hashed with, and under what findings show them
+    told          gets what was noted here, its tag, and whether it was an answer's (habits); on any thread. It returns
+                  at once and may keep the array
+    """
+
+    secrets: Secrets
+    key: bytes
+    told: Callable[[Words, str, bool], None]
+
+
 class Memory:
     """Shared by all answers of a process."""
 
     def __init__(
-        self, bounds: Bounds | None = None, manner: Manner | None = None, now: float = 0.0, compiled: bool = True
+        self,
+        bounds: Bounds | None = None,
+        manner: Manner | None = None,
+        now: float = 0.0,
+        compiled: bool = True,
+        shared: Shared | None = None,
     ) -> None:
         self.bounds = bounds = bounds or Bounds()
         self.manner = manner or Manner()
-        self.secrets = Secrets.make()
+        self.secrets = shared.secrets if shared else Secrets.make()
         self.prompts = Generations(bounds, now, compiled)
         self.habits = Generations(replace(bounds, slots_log2=max(10, bounds.slots_log2 - 2)), now, compiled)
         self._public = _NONE
-        self._key = secrets.token_bytes(32)
+        self._key = shared.key if shared else secrets.token_bytes(32)
+        self._told = shared.told if shared else None
         self._compiled = compiled
 
     def hashes(self, texts: Sequence[bytes]) -> Words:
@@ -68,6 +88,8 @@ class Memory:
         answer may hold: 8 bytes a hash, to be kept as long as the request lives."""
         written = self.hashes(theirs)
         self.prompts.note(written, tag, now)
+        if self._told is not None:
+            self._told(written, tag, False)
         return np.concatenate([written, self.hashes(said)]) if said else written
 
     def publish(self, texts: Iterable[bytes]) -> None:
@@ -79,6 +101,12 @@ class Memory:
     def learn(self, hashes: Words, tag: str, now: float) -> None:
         """What an answer without a finding held, for the model's habits."""
         self.habits.note(hashes, tag, now)
+        if self._told is not None:
+            self._told(hashes, tag, True)
+
+    def heard(self, hashes: Words, tag: str, habit: bool, now: float) -> None:
+        """Remember what another process told: of a prompt that went through it, or of an answer without a finding."""
+        (self.habits if habit else self.prompts).note(hashes, tag, now)
 
     def foreign(self, hits: list[Hit], own: Words) -> list[Hit]:
         """Of what one other tenant sent, what nothing explains."""
@@ -90,5 +118,5 @@ class Memory:
         return [hit for hit, known in zip(hits, explained.tolist(), strict=True) if not known]
 
     def name(self, value: int) -> str:
-        """A hash as a finding may show it: keyed once more, so that equal text has equal names in one process."""
+        """A hash as a finding may show it: keyed once more, so that equal text has equal names in all that share."""
         return blake2b(value.to_bytes(8, "little"), digest_size=8, key=self._key).hexdigest()

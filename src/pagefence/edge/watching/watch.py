@@ -96,8 +96,7 @@ class Watch:
         if self._ended:
             return []
         self._ended = True
-        self._order.close()
-        doubts = list(self._last_texts(at))
+        doubts = [*self._order.close(), *self._last_texts(at)]
         if self._status == 200:
             doubts += self._judged(complete)
         return self._found(doubts)

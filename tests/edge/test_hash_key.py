@@ -77,8 +77,13 @@ def test_on_a_terminal_the_key_is_asked_for_and_not_shown(monkeypatch: pytest.Mo
             return True
 
     asked: list[str] = []
+
+    def ask(prompt: str) -> str:
+        asked.append(prompt)
+        return KEY
+
     monkeypatch.setattr(sys, "stdin", Terminal(KEY))
-    monkeypatch.setattr(getpass, "getpass", lambda prompt: asked.append(prompt) or KEY)
+    monkeypatch.setattr(getpass, "getpass", ask)
     assert run(app, ["hash-key"]) == 0
     assert len(asked) == 1
     assert KEY not in "".join(capsys.readouterr())

@@ -341,6 +341,38 @@ def test_what_is_done_is_what_was_chosen(kind: Kind, chosen: frozenset[Action], 
     assert (done.alert is not None, done.instead is not None) == (Action.ALERT in chosen, stops)
 
 
+# --- sentinels
+
+
+@pytest.mark.parametrize(
+    ("said", "sure"),
+    [
+        ([0, 1, 2, 3], [True]),
+        ([0, 1, 2], [False]),
+        ([0, 1, None, 3, 4], [True]),
+        ([0, 1, 2, None, 4, 5], [True]),
+        ([0, 1], []),
+        ([3, 2, 1, 0], []),
+    ],
+)
+def test_two_shards_without_a_common_word_are_proof(said: list[int | None], sure: list[bool]) -> None:
+    """Three listed words in a row stand in honest text now and then: two shards, of three words."""
+    text = " ".join("and" if place is None else WORDS[place] for place in said)
+    book = Book(sentinels=Sentinels([Sentinel("0", "planter", WORDS[:6])]))
+    found = whole(
+        {"id": "a", "choices": [{"index": 0, "message": {"content": text}, "finish_reason": "stop"}]}, book=book
+    )
+    assert [each.doubt.sure for each in found if each.kind is Kind.SENTINEL] == sure
+
+
+def test_what_was_a_doubt_is_told_again_when_it_is_proof() -> None:
+    book = Book(sentinels=Sentinels([Sentinel("0", "planter", WORDS[:6])]))
+    between = " is what I would say to that, whatever anybody else may think of it; but " * 2
+    parts = [" ".join(WORDS[:3]), between, " ".join(WORDS[3:6]), " and so on" * 20]
+    found = streamed([*(event(part) for part in parts), event(finish="length"), last(), b"[DONE]"], book=book)
+    assert [each.doubt.sure for each in found if each.kind is Kind.SENTINEL] == [False, True]
+
+
 # --- the whole of it
 
 

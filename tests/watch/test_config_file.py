@@ -59,7 +59,12 @@ def test_flags_say_the_same_for_the_one_fleet_of_a_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     begun: list[Settings] = []
-    monkeypatch.setattr("pagefence.watch.command.watch", lambda settings, *_: begun.append(settings) or 0)
+
+    def watch(settings: Settings, *_: object) -> int:
+        begun.append(settings)
+        return 0
+
+    monkeypatch.setattr("pagefence.watch.command.watch", watch)
     path = tmp_path / "live.json"
     flags = ["--sentinels", str(path), "--tenant-b", "globex"]
     assert run(app, ["watch", "http://router:8000", *flags]) == 0

@@ -53,7 +53,7 @@ def _read(path: Path) -> _File:
         raise Usage(f"{path} holds no sentinels: {error}") from None
     for entry in found.sentinels:
         if len(entry.words) < LEAST_WORDS or not all(_WORD.fullmatch(word) for word in entry.words):
-            raise Usage(f"{path}: a sentinel is three or more words of the letters a to z")
+            raise Usage(f"{path}: a sentinel is four or more words of the letters a to z")
     return found
 
 

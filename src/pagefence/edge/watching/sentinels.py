@@ -1,7 +1,7 @@
 """Live sentinels: words that `pagefence canary` planted for one tenant, looked for in the answers to all others.
 
-Two of the words side by side in their order are a shard; two different shards of one sentinel are proof, as for the
-canary. Bounded state: the word that may go on, and the one before it.
+Two of the words side by side in their order are a shard, as for the canary. Two shards of one sentinel that share no
+word are proof. Bounded state: the word that may go on, and the one before it.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ import ctypes
 import re
 import secrets
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations
 
 import numpy as np
 
 from pagefence.edge.watching.grams import library
 from pagefence.probes.sentinel import Sentinel
 
-PROOF = 2
+SHARDS = 2
 _BLOCK = 1 << 16
 _AT_ONCE = 96  # bytes of a stream
 _MULTIPLIER, _LOW = 0x9E3779B97F4A7C15, (1 << 64) - 1
@@ -135,5 +136,9 @@ class Reading:
         """What came last was a whole word."""
         self.feed(b"", ends=True)
 
-    def proven(self) -> list[int]:
-        return [number for number, places in self.shards.items() if len(places) >= PROOF]
+    def found(self) -> Iterator[tuple[int, bool]]:
+        """Sentinels of which two shards were seen, and whether two of these share no word: honest text of three listed
+        words in a row has two shards too."""
+        for number, places in self.shards.items():
+            if len(places) >= SHARDS:
+                yield number, any(set(one).isdisjoint(two) for one, two in combinations(places, 2))

@@ -67,7 +67,7 @@ class Watch:
         self._order = Order(book.ids, expected.request_id, expected.choices)
         self._texts: dict[tuple[int, str], _Text] = {}
         self._every = EVERY if book.memory is None else book.memory.manner.every
-        self._seen: set[int] = set()  # sentinels that were told
+        self._seen: dict[int, bool] = {}  # sentinels that were told, and whether for sure
         self._usage: Usage | None = None
         self._first_text_at: float | None = None
         self._status = 0
@@ -161,12 +161,13 @@ class Watch:
             yield Doubt(Kind.FOREIGN_TEXT, what, True, facts, seen.owner_tag, seen.names)
 
     def _planted(self, reading: Reading) -> Iterator[Doubt]:
-        for number in reading.proven() if reading.shards else ():
-            if number in self._seen or number in self._expected.own_sentinels:
+        for number, sure in reading.found() if reading.shards else ():
+            told = self._seen.get(number)
+            if number in self._expected.own_sentinels or (told is not None and told >= sure):
                 continue
-            self._seen.add(number)
+            self._seen[number] = sure
             facts = {"sentinel": number, "shards": len(reading.shards[number])}
-            yield Doubt(Kind.SENTINEL, "words that were planted for another tenant", facts=facts)
+            yield Doubt(Kind.SENTINEL, "words that were planted for another tenant", sure, facts)
 
     def _judged(self, complete: bool) -> Iterator[Doubt]:
         usage, expected, unknown = self._usage, self._expected, []

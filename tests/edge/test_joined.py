@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from pagefence.cli import app
 from pagefence.edge.beside import LARGE
 from pagefence.edge.call import Admitted, Operation, Tenant
 from pagefence.edge.command import settings
@@ -21,6 +22,7 @@ from pagefence.edge.steps import Tells
 from pagefence.edge.tenants import Identity
 from pagefence.mistakes import Usage
 from pagefence.models import DEFAULT_MODEL
+from pagefence.run import run
 from tests.edge.processes import running_edge
 from tests.probes.toy import KEYS, Toy, running
 
@@ -239,3 +241,18 @@ def test_a_mistake_in_a_table_is_one_clear_line(
     found = settings(["http://127.0.0.1:9"], None, None, None, None, None, tables)
     with pytest.raises(Usage, match=said):
         Joined(Identity(b"s" * 32), environment, tmp_path).steps(found, Tells())
+
+
+def test_check_tells_an_operator_whose_tag_is_whose(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In findings stand tags alone."""
+    monkeypatch.setenv("PAGEFENCE_API_KEYS", f"globex=globex-{ACME},acme={ACME}")
+    monkeypatch.setenv("PAGEFENCE_EDGE_SECRET", "s" * 32)
+    assert run(app, ["edge", "--upstream", "http://127.0.0.1:9", "--model", DEFAULT_MODEL, "--check"]) == 0
+    identity = Identity(b"s" * 32)
+    said = capsys.readouterr().out
+    assert said.splitlines()[1:] == [f"{identity.tenant(name).tag}  {name}" for name in ("acme", "globex")]
+    monkeypatch.delenv("PAGEFENCE_EDGE_SECRET")
+    run(app, ["edge", "--upstream", "http://127.0.0.1:9", "--model", DEFAULT_MODEL, "--check"])
+    assert "acme" not in capsys.readouterr().out

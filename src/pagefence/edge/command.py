@@ -96,6 +96,8 @@ def edge(
     if check:
         build.steps(found, Tells(log=lambda event, fields: say(event, **fields)))
         print(f"{config or 'the flags'}: well, {len(found.upstreams)} upstream(s)")
+        if not identity.made_here:  # else the tags are of this start only
+            print("".join(f"{tenant.tag}  {tenant.name}\n" for tenant in joined.named()), end="")
         raise typer.Exit(0)
     raise typer.Exit(serve(found, build))
 

@@ -69,6 +69,7 @@ class Joined:
         self._identity, self._environment, self._folder = identity, environment, folder
         self._model: Model | None = None
         self._book: Book | None = None
+        self._named: tuple[Tenant, ...] = ()
         self._sharing: Sharing | None = None
         self._began = False
 
@@ -93,6 +94,7 @@ class Joined:
             only_listed=whose.only_listed,
             open_access=whose.open,
         )
+        self._named = tenants.named
         decided = _Decisions(
             policy=Policy(
                 rules.forbidden_fields,  # type: ignore[arg-type]  # Policy checks what it is
@@ -149,6 +151,10 @@ class Joined:
             start=start,
             stop=stop,
         )
+
+    def named(self) -> tuple[Tenant, ...]:
+        """The tenants of the file and the environment, as they were read last."""
+        return self._named
 
     def _watching(self, settings: Settings, bounds: ModelBounds, tells: Tells) -> Watching | None:
         said = table(settings.tables, "watching", WatchTable)

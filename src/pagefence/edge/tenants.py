@@ -87,6 +87,11 @@ class Tenants:
     listed: frozenset[str] | None = None
     everybody: Tenant | None = None
 
+    @property
+    def named(self) -> tuple[Tenant, ...]:
+        """Those with keys, by name."""
+        return tuple(sorted(set(self.by_key.values()), key=lambda tenant: tenant.name))
+
     def identify(self, headers: Headers, peer: str | None = None) -> Tenant | Refusal:
         """By the trusted header if there is one, else by the API key. `peer`: the address at the other end."""
         if self.header is not None:

@@ -222,6 +222,24 @@ def test_a_file_of_sentinels_that_is_broken_is_told_and_the_last_good_ones_stay(
     test()
 
 
+def test_a_stream_is_one_however_its_type_is_spelled(vocabulary: Path, tmp_path: Path) -> None:
+    """As a whole body it would be no JSON, so a doubt, and nobody would look for words in it."""
+
+    async def shouts(asked: Asked) -> None:
+        await asked.say(STREAM.replace(b"text/event-stream", b"Text/Event-Stream"))
+        await asked.say(b"".join(map(chunk, events(" ".join(SENTINEL * 2)))) + b"0\r\n\r\n")
+
+    @played
+    async def test() -> None:
+        file = tmp_path / "live.json"
+        file.write_text(json.dumps({"sentinels": [{"tenant": "globex", "words": SENTINEL}]}))
+        async with guarded(vocabulary, tmp_path, shouts, sentinels="live.json") as edge:
+            reply = await edge.ask(ACME, "Hello", stream=True)
+            assert (reply.status, reply.code) == (502, "answer_withheld")
+
+    test()
+
+
 def test_an_event_goes_out_whole_or_not_yet(vocabulary: Path, tmp_path: Path) -> None:
     """Half an event could hold what the other half shows to be a leak."""
     whole = b"".join(events("one", "two", "three"))

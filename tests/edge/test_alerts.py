@@ -11,11 +11,11 @@ from pagefence.edge.alerts import Alerts
 
 
 def test_an_address_that_is_none_fails_each_alert(monkeypatch: pytest.MonkeyPatch) -> None:
-    """httpx says so with an error that is none of its HTTP errors."""
+    """A line end at the end of a variable: httpx says so with an error that is none of its HTTP errors."""
     counted: list[str] = []
 
     async def put() -> None:
-        alerting = Alerts("http://[no-address", counted.append)
+        alerting = Alerts("http://127.0.0.1:9/hook\n", counted.append)
         alerting.put(b"{}")
         alerting.put(b"{}")
         assert alerting._task is not None

@@ -180,7 +180,7 @@ class Watching:
                 self._tells.log("sentinels_refused", {"why": str(error)})
 
     def _look(self, path: Path) -> None:
-        """Read the file if it changed. One that is not there yet holds none: a canary will write it."""
+        """Read the file if it changed. One that is not there yet holds none: a canary will write it. Raises Usage."""
         try:
             status = path.stat()
         except FileNotFoundError:
@@ -192,7 +192,9 @@ class Watching:
         if now == self._read_at:
             return
         self._read_at = now
-        self.book = replace(self.book, sentinels=Sentinels(() if now is None else read_sentinels(path)))
+        if now is None:
+            raise Usage(f"the sentinels {path} are gone; those that were in it stay live")
+        self.book = replace(self.book, sentinels=Sentinels(read_sentinels(path)))
 
 
 class Watched:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
@@ -26,7 +26,7 @@ class Live:
 
     after: Room | None
     room: Room | None = BEFORE
-    bounds: ModelBounds = ModelBounds(None, None, 0)
+    bounds: ModelBounds = field(default_factory=lambda: ModelBounds(None, None, 0))
 
     @property
     def counter(self) -> Live:
@@ -42,7 +42,13 @@ class Live:
 
 @pytest.mark.parametrize(
     ("after", "admitted"),
-    [(BEFORE, True), (Room(2000, 2000, ""), True), (Room(100, 100, ""), False), (Room(1000, 9, ""), False), (None, False)],
+    [
+        (BEFORE, True),
+        (Room(2000, 2000, ""), True),
+        (Room(100, 100, ""), False),
+        (Room(1000, 9, ""), False),
+        (None, False),
+    ],
 )
 def test_a_pool_that_shrank_while_a_prompt_was_counted_admits_nothing(after: Room | None, admitted: bool) -> None:
     live = cast(Any, Live(after))

@@ -214,9 +214,10 @@ def test_a_file_of_sentinels_that_is_broken_or_gone_is_told_and_the_last_good_on
         file.write_text(json.dumps({"sentinels": [{"tenant": "globex", "words": SENTINEL}]}))
         behave = streams(events(" ".join(SENTINEL * 2)))
         async with guarded(vocabulary, tmp_path, behave, sentinels="live.json") as edge:
-            for times, breaks in enumerate((lambda: file.write_text("{"), file.unlink), 1):
+            for breaks in (lambda: file.write_text("{"), file.unlink):
+                edge.told.lines.clear()
                 breaks()
-                await soon(lambda: sum(line["event"] == "sentinels_refused" for line in edge.told.lines) == times)
+                await soon(lambda: any(line["event"] == "sentinels_refused" for line in edge.told.lines))
                 reply = await edge.ask(ACME, "Hello", stream=True)
                 assert (reply.status, reply.code) == (502, "answer_withheld"), "nothing of it had gone out"
 

@@ -121,7 +121,9 @@ class Order:
 
 def _kept(response_id: str) -> str:
     """What of an id is remembered: upstream may say one of megabytes, and thousands are kept."""
-    return response_id if len(response_id) <= _LONGEST else sha256(response_id.encode("utf-8", "surrogatepass")).hexdigest()
+    if len(response_id) <= _LONGEST:
+        return response_id
+    return sha256(response_id.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _sure(response_id: str) -> bool:

@@ -103,6 +103,19 @@ async def test_who_begins_later_hears_what_was_told_before(server: Redis) -> Non
 
 
 @played
+async def test_who_ended_and_begins_again_is_not_up_before_it_is(server: Redis) -> None:
+    """A reload may turn watching off, and another on."""
+    here = Replica(server.url, required=True)
+    async with edges(here):
+        pass
+    here.sharing.start(here.memory)
+    assert here.sharing.unready() is not None
+    async with edges(here):
+        assert here.told.counted["pagefence_edge_shared_up"] == 1
+        assert here.said == [("shared_up", "")] * 2
+
+
+@played
 async def test_a_response_id_is_shared_over_processes(server: Redis) -> None:
     here, there = Replica(server.url), Replica(server.url)
     async with edges(here, there):

@@ -15,8 +15,11 @@ from typing import Any
 
 import pytest
 
+from pagefence.edge.admission import ModelBounds
+from pagefence.edge.call import Admitted, Call, Operation
 from pagefence.edge.command import settings
 from pagefence.edge.joined import Joined
+from pagefence.edge.refusal import Refusal
 from pagefence.edge.steps import Tells
 from pagefence.edge.tenants import Identity
 from pagefence.edge.watched import FAMILIES
@@ -202,7 +205,7 @@ def test_a_stream_is_cut_at_words_that_were_planted_for_somebody_else(vocabulary
     test()
 
 
-def test_a_file_of_sentinels_that_is_broken_is_told_and_the_last_good_ones_stay(
+def test_a_file_of_sentinels_that_is_broken_or_gone_is_told_and_the_last_good_ones_stay(
     vocabulary: Path, tmp_path: Path
 ) -> None:
     @played
@@ -211,10 +214,30 @@ def test_a_file_of_sentinels_that_is_broken_is_told_and_the_last_good_ones_stay(
         file.write_text(json.dumps({"sentinels": [{"tenant": "globex", "words": SENTINEL}]}))
         behave = streams(events(" ".join(SENTINEL * 2)))
         async with guarded(vocabulary, tmp_path, behave, sentinels="live.json") as edge:
-            file.write_text("{")
-            await soon(lambda: any(line["event"] == "sentinels_refused" for line in edge.told.lines))
+            for breaks in (lambda: file.write_text("{"), file.unlink):
+                edge.told.lines.clear()
+                breaks()
+                await soon(lambda: any(line["event"] == "sentinels_refused" for line in edge.told.lines))
+                reply = await edge.ask(ACME, "Hello", stream=True)
+                assert (reply.status, reply.code) == (502, "answer_withheld"), "nothing of it had gone out"
+
+    test()
+
+
+def test_a_stream_is_one_however_its_type_is_spelled(vocabulary: Path, tmp_path: Path) -> None:
+    """As a whole body it would be no JSON, so a doubt, and nobody would look for words in it."""
+
+    async def shouts(asked: Asked) -> None:
+        await asked.say(STREAM.replace(b"text/event-stream", b"Text/Event-Stream"))
+        await asked.say(b"".join(map(chunk, events(" ".join(SENTINEL * 2)))) + b"0\r\n\r\n")
+
+    @played
+    async def test() -> None:
+        file = tmp_path / "live.json"
+        file.write_text(json.dumps({"sentinels": [{"tenant": "globex", "words": SENTINEL}]}))
+        async with guarded(vocabulary, tmp_path, shouts, sentinels="live.json") as edge:
             reply = await edge.ask(ACME, "Hello", stream=True)
-            assert (reply.status, reply.code) == (502, "answer_withheld"), "nothing of it had gone out"
+            assert (reply.status, reply.code) == (502, "answer_withheld")
 
     test()
 
@@ -380,3 +403,38 @@ def test_every_figure_of_watching_has_its_family() -> None:
         "pagefence_edge_findings_total", "pagefence_edge_answers_watched_total", "pagefence_edge_alerts_total",
         "pagefence_edge_answers_not_judged_total", "pagefence_edge_live_sentinels",
     }  # fmt: skip
+
+
+def test_a_new_file_of_sentinels_leaves_requests_in_progress_with_the_one_they_began_with(
+    vocabulary: Path, tmp_path: Path
+) -> None:
+    """They go by their number: with the numbers of two files acme's own words would be somebody else's."""
+    own, others = SECRET.split()[:12], SECRET.split()[12:24]
+
+    def said(*planted: tuple[str, list[str]]) -> str:
+        return json.dumps({"sentinels": [{"tenant": tenant, "words": words} for tenant, words in planted]})
+
+    @played
+    async def test() -> None:
+        file = tmp_path / "live.json"
+        file.write_text(said(("acme", own), ("globex", others)))
+        watching = Joined(Identity(b"s" * 32), ENVIRONMENT, tmp_path)._watching(
+            settings(["http://127.0.0.1:9"], None, None, None, None, None, {"watching": {"sentinels": "live.json"}}),
+            ModelBounds(None, None, 0),
+            Tells(),
+        )
+        assert watching is not None
+        body = {"prompt": "x" * 100_000, "max_tokens": 4}
+        call = Call(Operation.COMPLETION, Identity(b"s" * 32).tenant("acme"), "id", body, "toy", False)
+        began = asyncio.create_task(watching.watch(Admitted(call, 3, 3, 4)))
+        await asyncio.sleep(0)  # the prompt is read in a thread
+        file.write_text(said(("globex", others), ("acme", own)))
+        watching._look(file)
+        watched = await began
+        watched.sent(0.0)
+        watched.begins(200, False, 0.1)
+        answer = {"choices": [{"index": 0, "text": " ".join(own), "finish_reason": "stop"}]}
+        assert watched.part(json.dumps(answer).encode(), 0.2)
+        assert not isinstance(watched.ends(True, 0.3), Refusal)
+
+    test()

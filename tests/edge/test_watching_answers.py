@@ -30,6 +30,7 @@ from pagefence.edge.watching import (
     read_sentinels,
 )
 from pagefence.edge.watching.finding import Doubt
+from pagefence.edge.watching.order import ResponseIds
 from pagefence.mistakes import Usage
 from pagefence.probes.latency.floor import Physics
 from pagefence.probes.latency.tally import Floors
@@ -394,6 +395,19 @@ def test_expectations_come_from_the_request() -> None:
     body = {"prompt": ["a", "b"], "n": 2}
     assert of_admitted(Admitted(call(body, operation=Operation.COMPLETION), 9, 9, 5)).choices == 4
     assert of_admitted(Admitted(call({"input": "a"}, operation=Operation.EMBEDDING), 9, 9, 5)).choices is None
+
+
+def test_of_a_long_response_id_little_is_kept() -> None:
+    """Upstream may say one of megabytes, and thousands are remembered."""
+    ids, name = ResponseIds(), "a" * 100_000
+    assert ids.claim(name, "one")
+    assert not ids.claim(name, "two")
+    assert ids.others(name, "two")
+    assert ids.claim(name[1:], "three")
+    for request in ("one", "two", "three"):
+        assert ids.release(name[1:] if request == "three" else name, request)
+    assert not ids.claim(name, "four")
+    assert max(map(len, (*ids._live, *ids._ended))) == 64
 
 
 def test_sentinels_are_read_from_a_file(tmp_path: Path) -> None:

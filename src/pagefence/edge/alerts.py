@@ -42,7 +42,7 @@ class Alerts:
                 await asyncio.sleep(_FIRST_WAIT_S * 2**number)
             try:
                 answer = await client.post(self._url, content=body, headers={"content-type": "application/json"})
-            except httpx.HTTPError:
+            except Exception:  # an address, a certificate, a reply: whatever is wrong, the next alert has its turn
                 continue
             if answer.is_success:
                 return True

@@ -93,16 +93,18 @@ class Edge:
 
     async def _tokenize(self, tokenize: Tokenize, head: RequestHead, client: Connection, mark: Mark) -> Refusal | None:
         """Tokens of a text. Only for tenants: it costs time."""
+        mark.operation = TOKENIZE[1:]  # counted and told as any other: keys can be tried here too
         tenant = self.steps.tenant(head.fields, client.peer)
         if isinstance(tenant, Refusal):
             return tenant
+        mark.tenant = tenant.tag
         refused = self._turns.take(tenant)
         if refused is not None:
             return refused
         try:
             raw = await client.body()
             body = raw if isinstance(raw, Refusal) else await self._read(tenant, raw, head.fields)
-            said = body if isinstance(body, Refusal) else await tokenize(body)
+            said = body if isinstance(body, Refusal) else await tokenize(tenant.tag, body)
             if isinstance(said, Refusal):
                 return said
             mark.status, mark.bytes_out = 200, len(said)
@@ -162,7 +164,7 @@ class Edge:
                 refusal = _unfit(answer)
                 if refusal is not None:
                     return refusal
-                stream = answer.head.headers.get(b"content-type", b"").startswith(b"text/event-stream")
+                stream = answer.head.headers.get(b"content-type", b"").lower().startswith(b"text/event-stream")
                 if watch is not None:
                     watch.begins(answer.head.status, stream, perf_counter())
                 if stream and not (watch is not None and watch.buffered):

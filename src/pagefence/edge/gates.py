@@ -8,12 +8,27 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from pagefence.edge.admission import AdmissionSettings, ModelBounds, NeedsCount, after_count, decide, unchecked
+from pagefence.edge.admission import (
+    RETRY_AFTER_S,
+    AdmissionSettings,
+    ModelBounds,
+    NeedsCount,
+    after_count,
+    decide,
+    unchecked,
+)
 from pagefence.edge.beside import Beside
 from pagefence.edge.call import Admitted, Call
 from pagefence.edge.capacity import Capacities, Room
 from pagefence.edge.counting import Counting
 from pagefence.edge.refusal import Refusal
+
+_SHRANK = Refusal(
+    503,
+    "capacity_unknown",
+    "What the engines can hold became less, or unknown, while the prompt was counted. Try again in a moment.",
+    retry_after_s=RETRY_AFTER_S,
+)
 
 
 class LiveGate:
@@ -41,7 +56,12 @@ class LiveGate:
         if not isinstance(verdict, NeedsCount):
             return verdict
         counts = await self._counting.count(verdict)
-        return counts if isinstance(counts, Refusal) else after_count(verdict, counts)
+        if isinstance(counts, Refusal):
+            return counts
+        room = self._capacities.now().room  # counting and its queue took time
+        if room is None or room.total < verdict.room.total or room.longest < verdict.room.longest:
+            return _SHRANK
+        return after_count(verdict, counts)
 
     def room(self) -> Room | None:
         return self._capacities.now().room

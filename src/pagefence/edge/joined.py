@@ -26,7 +26,7 @@ from pagefence.edge.policy_settings import Policy
 from pagefence.edge.refusal import Refusal
 from pagefence.edge.settings import Settings
 from pagefence.edge.sharing.settings import read_shared
-from pagefence.edge.shown import tokenized
+from pagefence.edge.shown import COUNTS, tokenized
 from pagefence.edge.steps import Headers, Outgoing, Steps, Tells
 from pagefence.edge.tables import AdmissionTable, CapacityTable, PolicyTable, ReadingTable, TenantsTable, table
 from pagefence.edge.tenant_file import load_tenants, read_trusted_header
@@ -123,8 +123,10 @@ class Joined:
         watching = self._watching(settings, model.bounds, tells)
         decided.tell_what_is_refused(tells)
 
-        async def tokenize(body: dict[str, Any]) -> bytes | Refusal:
-            return await tokenized(model.tokenizer, body, gate.room())
+        counts = Beside(COUNTS, "tokenize")
+
+        async def tokenize(tag: str, body: dict[str, Any]) -> bytes | Refusal:
+            return await tokenized(model.tokenizer, tag, body, gate.room(), counts)
 
         async def start() -> None:
             await gate.start()

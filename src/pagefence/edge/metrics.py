@@ -22,7 +22,7 @@ from pagefence.edge.call import Operation
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 OTHER = "other"
-_OPERATIONS = (*(operation.value for operation in Operation), OTHER)
+_OPERATIONS = (*(operation.value for operation in Operation), "tokenize", OTHER)
 _STATUSES = tuple(
     str(status) for status in (200, 400, 401, 403, 404, 405, 408, 413, 415, 417, 422, 429, 431, 499, 500, 502, 503, 504)
 )

@@ -6,18 +6,21 @@ counts its borders with it. Both as vLLM, SGLang and PageFence's own router have
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import msgspec
 
 from pagefence import __version__
+from pagefence.edge.beside import Beside, Queue
 from pagefence.edge.capacity import Room
 from pagefence.edge.refusal import Refusal
 from pagefence.engine.model.tokenizer import Tokenizer
 
 _PROMISES = ("max_model_len", "context_length", "context_window", "max_context_length")
 _AT_ONCE = 4096  # characters that are tokenised on the event loop
+_LONGEST = 8 * 1024 * 1024  # characters; the library takes a minute for four million, and cannot be told to stop
+COUNTS = Queue(threads=1, waiting=32, amount=8 * _LONGEST, per_tenant=8, tenant_amount=2 * _LONGEST)
+"""Texts that wait to be tokenised: beside the counts of admission, so that a flood of them refuses nobody's prompt."""
 
 
 class _Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -66,15 +69,23 @@ def server_info(room: Room | None, unready: list[str]) -> bytes:
     )
 
 
-async def tokenized(tokenizer: Tokenizer, body: dict[str, Any], room: Room | None) -> bytes | Refusal:
-    """The token ids of a text as a completion would have them."""
+async def tokenized(
+    tokenizer: Tokenizer, tag: str, body: dict[str, Any], room: Room | None, beside: Beside
+) -> bytes | Refusal:
+    """The token ids of a text as a completion would have them. `tag`: of the tenant; `beside`: for long ones."""
     try:
         asked = msgspec.convert(body, _Asked)
-        if len(asked.prompt) <= _AT_ONCE:
-            ids = tokenizer.encode(asked.prompt, asked.add_special_tokens)
-        else:
-            ids = await asyncio.to_thread(tokenizer.encode, asked.prompt, asked.add_special_tokens)
+        size = len(asked.prompt)
+        if size > _LONGEST:
+            return Refusal(413, "request_too_large", f"No more than {_LONGEST:,} characters are tokenised.", "prompt")
+        if size <= _AT_ONCE:
+            return _counted(tokenizer, asked, room)
+        return await beside.run(tag, size, _counted, tokenizer, asked, room)
     except (msgspec.ValidationError, ValueError) as error:
         return Refusal(400, "invalid_value", f"{str(error)[:200]}. What is tokenised here is a text, as `prompt`.")
+
+
+def _counted(tokenizer: Tokenizer, asked: _Asked, room: Room | None) -> bytes:
+    ids = tokenizer.encode(asked.prompt, asked.add_special_tokens)
     limit = {} if room is None else {"max_model_len": room.total}
     return msgspec.json.encode({"count": len(ids), **limit, "tokens": ids})

@@ -139,17 +139,18 @@ class Watching:
 
     async def watch(self, admitted: Admitted) -> Watched:
         """Remember the prompt, and be ready for its answer."""
+        book = self.book  # the same for both: sentinels go by their number, and a new file has other numbers
         texts = prompt_texts(admitted.call)
         if sum(map(len, texts[0])) + sum(map(len, texts[1])) < _LONG and not _many_ids(admitted.call.body):
-            expected = self._opened(admitted, texts)
+            expected = self._opened(book, admitted, texts)
         else:
             loop = asyncio.get_running_loop()
-            expected = await loop.run_in_executor(self._beside, self._opened, admitted, texts)
-        return Watched(self, expected, self._plan.buffered)
+            expected = await loop.run_in_executor(self._beside, self._opened, book, admitted, texts)
+        return Watched(self, book, expected, self._plan.buffered)
 
-    def _opened(self, admitted: Admitted, texts: Texts) -> Expected:
+    def _opened(self, book: Book, admitted: Admitted, texts: Texts) -> Expected:
         least = self._plan.least(admitted.call) if admitted.prompt_tokens is None else 0
-        return self.book.opened(admitted, time.monotonic(), least, texts)
+        return book.opened(admitted, time.monotonic(), least, texts)
 
     def told(self, findings: Sequence[Finding]) -> Refusal | None:
         """Do what is to be done; what the client gets instead of the answer, if so."""
@@ -179,7 +180,7 @@ class Watching:
                 self._tells.log("sentinels_refused", {"why": str(error)})
 
     def _look(self, path: Path) -> None:
-        """Read the file if it changed. One that is not there yet holds none: a canary will write it."""
+        """Read the file if it changed. One that is not there yet holds none: a canary will write it. Raises Usage."""
         try:
             status = path.stat()
         except FileNotFoundError:
@@ -191,16 +192,18 @@ class Watching:
         if now == self._read_at:
             return
         self._read_at = now
-        self.book = replace(self.book, sentinels=Sentinels(() if now is None else read_sentinels(path)))
+        if now is None:
+            raise Usage(f"the sentinels {path} are gone; those that were in it stay live")
+        self.book = replace(self.book, sentinels=Sentinels(read_sentinels(path)))
 
 
 class Watched:
     """One answer (`steps.Watch`). Events of a stream are held back until they are whole and were looked at."""
 
-    __slots__ = ("_all", "_events", "_expected", "_over", "_parts", "_stream", "_watch", "buffered")
+    __slots__ = ("_all", "_book", "_events", "_expected", "_over", "_parts", "_stream", "_watch", "buffered")
 
-    def __init__(self, watching: Watching, expected: Expected, buffered: bool) -> None:
-        self._all, self._expected = watching, expected
+    def __init__(self, watching: Watching, book: Book, expected: Expected, buffered: bool) -> None:
+        self._all, self._book, self._expected = watching, book, expected
         self.buffered = buffered
         self._parts: list[bytes] = []
         self._events = Events()
@@ -208,7 +211,7 @@ class Watched:
         self._watch: Watch | None = None
 
     def sent(self, at: float) -> None:
-        self._watch = Watch(self._all.book, self._expected, at)
+        self._watch = Watch(self._book, self._expected, at)
 
     def begins(self, status: int, stream: bool, at: float) -> None:
         self._stream = stream

@@ -103,10 +103,10 @@ class Worker:
         policy = UpstreamPolicy(
             settings.timeouts, settings.health, settings.upstream_connections, settings.upstream_keep_s, tls
         )
+        spans = telemetry(settings.traces)  # before `start`: what a refused reload began nobody would end
         if steps.start is not None:
             await steps.start()
         balancer = Balancer(settings.upstreams, policy, self._notice, steps.barred)
-        spans = telemetry(settings.traces)
         recorder = Recorder(self._row, self._log, settings.log_requests, spans)
         side = Side(settings.cors, self._unready, self._meters.text if settings.metrics else None, self._info)
         return Edge(settings, steps, balancer, recorder, side)

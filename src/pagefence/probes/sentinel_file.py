@@ -24,7 +24,7 @@ from pagefence.mistakes import Mistake, Usage
 from pagefence.probes.sentinel import Sentinel
 
 MOST = 300  # a run of all probes has about 100
-LEAST_WORDS = 3  # two different shards take as many
+LEAST_WORDS = 4  # two shards that share no word take as many, and only those are proof
 TENANTS = ("canary-a", "canary-b")
 _WORD = re.compile("[a-z]+")
 _NAME = re.compile("[!-~]{1,128}")

@@ -25,6 +25,7 @@ EVERY_S = 0.01  # between two batches that are not full
 _AT_ONCE = 16
 _FIRST_S, _LONGEST_S = 0.1, 10.0  # between two tries to connect
 _TIDY_S = 60.0
+_NOT_YET = "not connected yet"
 
 
 class Sharing:
@@ -42,7 +43,7 @@ class Sharing:
         self._key = keys.batches
         self._users = 0
         self._memory: Memory | None = None
-        self._wrong: str | None = "not connected yet"
+        self._wrong: str | None = _NOT_YET
         self._said: bool | None = None
         self._last: tuple[int, int] | None = None  # the entry of the stream that was heard last
         self._unsent: bytes | None = None
@@ -60,6 +61,7 @@ class Sharing:
         self._users += 1
         if self._users > 1:
             return
+        self._wrong, self._said = _NOT_YET, None  # a reload may have ended it before
         # Drawn in the process that uses it: two of one fork must not be one sender.
         self._sealer = Sealer(self._key)
         self._opener = Opener(self._key, self._sealer.sender)

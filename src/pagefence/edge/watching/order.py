@@ -6,12 +6,14 @@ import re
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from hashlib import sha256
 
 from pagefence.edge.watching.chunks import Chunk
 from pagefence.edge.watching.elsewhere import Elsewhere
 from pagefence.edge.watching.finding import Doubt, Kind
 
 _REMEMBERED = 4096
+_LONGEST = 128  # characters
 _SHARED = "the response id is one that another request got"
 # Some servers and gateways take their ids from a clock or a small number, and a few mint one for each chunk: only a
 # long one belongs to one answer for sure.
@@ -29,16 +31,19 @@ class ResponseIds:
 
     def claim(self, response_id: str, request_id: str) -> bool:
         """Whether no other request got it. Release it at the end."""
+        response_id = _kept(response_id)
         other = self._live.setdefault(response_id, request_id)
         alone = self._elsewhere is None or self._elsewhere.claim(response_id, request_id)
         return alone and other == request_id and self._ended.get(response_id, request_id) == request_id
 
     def others(self, response_id: str, request_id: str) -> bool:
         """Whether another request of this process got it. Nothing is kept."""
+        response_id = _kept(response_id)
         return any(got.get(response_id, request_id) != request_id for got in (self._live, self._ended))
 
     def release(self, response_id: str, request_id: str) -> bool:
         """The request has ended; whether it was not told meanwhile that another process has that id."""
+        response_id = _kept(response_id)
         if self._live.get(response_id) != request_id:
             return True
         del self._live[response_id]
@@ -112,6 +117,13 @@ class Order:
             if part.finish is not None:
                 self.finishes.setdefault(part.index, part.finish)
         self.done = self.done or chunk.last
+
+
+def _kept(response_id: str) -> str:
+    """What of an id is remembered: upstream may say one of megabytes, and thousands are kept."""
+    if len(response_id) <= _LONGEST:
+        return response_id
+    return sha256(response_id.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _sure(response_id: str) -> bool:

@@ -50,8 +50,8 @@ def promised(said: bytes, limit: int) -> bytes:
     return msgspec.json.encode(listing)
 
 
-def server_info(room: Room | None, unready: list[str]) -> bytes:
-    """A router of which no worker is told: who asks here is not to know them."""
+def server_info(room: Room | None, ready: bool) -> bytes:
+    """A router of which no worker is told, nor why it is not ready: who asks here is not to know addresses."""
     known = (
         {} if room is None else {"context_length": room.total, "max_req_input_len": min(room.longest, room.total - 1)}
     )
@@ -61,8 +61,7 @@ def server_info(room: Room | None, unready: list[str]) -> bytes:
             "version": __version__,
             "role": "router",
             **known,
-            "ready": not unready,
-            "reasons": unready,
+            "ready": ready,
             "guards": {"edge-admission": room is not None},
             "workers": [],
         }

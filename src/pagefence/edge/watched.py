@@ -243,7 +243,8 @@ class Watched:
             findings += self._watch.body(b"".join(self._parts), at)
         findings += self._watch.end(at, whole)
         refusal = self._all.told(findings)
-        self._all.ended(self._watch.not_judged)
+        if whole:
+            self._all.ended(self._watch.not_judged)
         return left if refusal is None else refusal
 
 

@@ -143,7 +143,7 @@ class Worker:
         return [*reasons, own] if own else reasons
 
     def _info(self) -> bytes:
-        return server_info(self._edge.steps.room(), self._unready())
+        return server_info(self._edge.steps.room(), not self._unready())
 
     def _broke(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Of an error outside of any request only its kind is said: its words may quote one."""

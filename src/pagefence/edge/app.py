@@ -162,7 +162,7 @@ class Edge:
                 refusal = _unfit(answer)
                 if refusal is not None:
                     return refusal
-                stream = answer.head.headers.get(b"content-type", b"").startswith(b"text/event-stream")
+                stream = answer.head.headers.get(b"content-type", b"").lower().startswith(b"text/event-stream")
                 if watch is not None:
                     watch.begins(answer.head.status, stream, perf_counter())
                 if stream and not (watch is not None and watch.buffered):

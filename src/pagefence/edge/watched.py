@@ -10,13 +10,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pagefence.edge.admission import ModelBounds, least_tokens
 from pagefence.edge.alerts import OUTCOMES, Alerts
 from pagefence.edge.call import Admitted, Call
-from pagefence.edge.events import Events, data_of
+from pagefence.edge.events import Events, data_of, stray_of
 from pagefence.edge.metrics import Family
 from pagefence.edge.refusal import Refusal
 from pagefence.edge.steps import Tells
@@ -221,8 +222,9 @@ class Watched:
             self._parts.append(data)
             return data
         whole, events = self._events.feed(data)
-        for event in events:
-            findings = self._watch.event(event, at)
+        stray, self._events.stray = self._events.stray, b""
+        looks = chain((self._watch.event(event, at) for event in events), [self._watch.stray(stray)] if stray else ())
+        for findings in looks:
             refusal = self._all.told(findings) if findings else None
             if refusal is not None:
                 return refusal
@@ -234,8 +236,11 @@ class Watched:
         self._over = True
         left = self._events.rest
         findings: list[Finding] = []
-        if whole and self._stream and (data := data_of(left)) is not None:
-            findings += self._watch.event(data, at)
+        if whole and self._stream and left:
+            if (data := data_of(left)) is not None:
+                findings += self._watch.event(data, at)
+            if stray := stray_of(left):
+                findings += self._watch.stray(stray)
         if whole and not self._stream:
             findings += self._watch.body(b"".join(self._parts), at)
         findings += self._watch.end(at, whole)

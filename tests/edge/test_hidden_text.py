@@ -63,7 +63,7 @@ RAW = {
     "bytes that are no UTF-8": [json.dumps(delta(content=part)).replace("index", "\udcff") for part in PARTS],
     "two objects": [json.dumps({"choices": []}) + json.dumps(delta(content=part)) for part in PARTS],
     "a byte order mark": ["\ufeff" + json.dumps(delta(content=LEAK))],
-    "nested too deep": ['{"a":%s%s,"b":"%s"}' % ("[" * 9999, "]" * 9999, LEAK)],
+    "nested too deep": [f'{{"a":{"[" * 9999}{"]" * 9999},"b":"{LEAK}"}}'],
     "escapes in what is no JSON": ["oops: " + "".join(f"\\u{ord(letter):04x}" for letter in LEAK)],
     "plain text": [LEAK],
 }

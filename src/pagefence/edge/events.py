@@ -53,7 +53,7 @@ def data_of(event: bytes) -> bytes | None:
 
 
 def stray_of(event: bytes) -> bytes:
-    """Lines that are no data and long enough to hold somebody's text, or are no field at all: some clients read them."""
+    """Lines that are no data and long enough for somebody's text, or are no field at all: some clients read them."""
     lines = [
         line
         for line in _lines(event)

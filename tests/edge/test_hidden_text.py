@@ -55,6 +55,8 @@ SHAPES: dict[str, list[Any]] = {
     "a response, whole": [{"type": "response.completed", "response": {"output": [{"content": [{"text": LEAK}]}]}}],
     "a part of a response": [{"type": "response.output_text.done", "text": LEAK}],
     "a response's text beside choices": [{"type": "response.output_text.delta", "delta": LEAK, "choices": []}],
+    "a list of what are no vectors": [{"object": "list", "data": [{"index": 0, "embedding": [0.5], "text": LEAK}]}],
+    "many objects before it": [{"choices": [], "x": [[] for _ in range(5000)], "y": LEAK}],
     "an array": [[delta(content=part)] for part in PARTS],
 }
 RAW = {
@@ -66,6 +68,8 @@ RAW = {
     "nested too deep": [f'{{"a":{"[" * 9999}{"]" * 9999},"b":"{LEAK}"}}'],
     "escapes in what is no JSON": ["oops: " + "".join(f"\\u{ord(letter):04x}" for letter in LEAK)],
     "plain text": [LEAK],
+    "thousands of values": ["0 " * 9000 + LEAK],
+    "megabytes": ['{"x": "' + "so " * 2_000_000 + f'", "y": "{LEAK}"}}'],
 }
 
 
@@ -107,6 +111,20 @@ def test_what_comes_after_many_texts_is_scanned_too(choices: int) -> None:
 @pytest.mark.parametrize("name", ["by words", "two calls by turns"])
 def test_a_usual_event_is_read_the_fast_way(name: str) -> None:
     assert all(not read_chunk(json.dumps(each).encode()).more for each in SHAPES[name])
+
+
+def test_a_long_answer_with_a_field_of_nobody_is_an_answer() -> None:
+    said = {"id": "c", "surprise": "so " * 400_000, "choices": [{"index": 0, "text": LEAK, "finish_reason": "stop"}]}
+    chunk = read_chunk(json.dumps(said).encode())
+    assert (chunk.id, chunk.malformed) == ("c", False)
+    assert (chunk.parts[0].texts, chunk.parts[0].finish) == ((("text", LEAK),), "stop")
+
+
+def test_vectors_are_not_made_into_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pagefence.edge.watching.chunks.values_of", lambda data: pytest.fail("they were"))
+    made = [{"object": "embedding", "index": i, "embedding": [0.25] * 100} for i in range(100)]
+    chunk = read_chunk(json.dumps({"object": "list", "model": "m", "data": made, "usage": {}}).encode())
+    assert (chunk.model, chunk.parts, chunk.more, chunk.malformed) == ("m", (), (), False)
 
 
 def stream(kind: str, *parts: bytes) -> Behave:

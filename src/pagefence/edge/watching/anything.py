@@ -14,7 +14,11 @@ _BOM = "\ufeff"
 _DEEPEST = 64
 # What a server says of an answer, in every event of some: no text that anybody wrote.
 _NO_TEXT = frozenset({"id", "object", "type", "model", "role", "finish_reason", "system_fingerprint", "service_tier"})
-_NO_TEXT |= {"item_id", "obfuscation", "usage", "timings", "status", "created", "embedding", "bytes"}
+_NO_TEXT |= {"item_id", "obfuscation", "status", "created"}
+_NUMBERS = frozenset({"usage", "timings", "embedding", "bytes", "token_ids", "prompt_token_ids"})
+PARSED = 1024 * 1024  # bytes that are made into objects, which take ten times as much; more is scanned as it is
+_VALUES = 4096
+_UNESCAPED = 128 * 1024  # characters of what is no JSON
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
 _CONTROL = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 _lenient = json.JSONDecoder(strict=False)
@@ -24,13 +28,18 @@ _BLANK = re.compile(r"[\s\x00,]*")
 def values_of(data: bytes) -> list[object]:
     """JSON values, one behind the other, as the most lenient of parsers reads them. What is none is a text."""
     text = data.decode("utf-8", "replace").removeprefix(_BOM)
+    if len(data) > PARSED:
+        return [text]
     values: list[object] = []
     at = _blank(text, 0)
     while at < len(text):
+        if len(values) == _VALUES:
+            return [*values, text[at:]]
         try:
             value, at = _lenient.raw_decode(text, at)
         except (ValueError, RecursionError):
-            return [*values, _ESCAPE.sub(_unescaped, text[at:])]
+            rest = text[at:]
+            return [*values, _ESCAPE.sub(_unescaped, rest) if len(rest) <= _UNESCAPED else rest]
         values.append(value)
         at = _blank(text, at)
     return values
@@ -55,7 +64,7 @@ def _texts(value: Any, place: str, depth: int) -> Iterator[tuple[str, str]]:
         index = value.get("index")
         here = f"{place}{index}" if type(index) is int else place
         for name, inner in value.items():
-            if name not in _NO_TEXT or isinstance(inner, list | dict):
+            if name not in _NUMBERS and (name not in _NO_TEXT or isinstance(inner, list | dict)):
                 yield from _texts(inner, f"{here}.{name}"[:200], depth + 1)
 
 

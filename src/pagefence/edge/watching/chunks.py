@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from pagefence.edge.watching.anything import texts_of, values_of
+from pagefence.edge.watching.anything import PARSED, texts_of, values_of
 
 DONE = b"[DONE]"
 
@@ -73,6 +73,12 @@ class _Choice(msgspec.Struct, forbid_unknown_fields=True):
     prompt_token_ids: Any = None
 
 
+class _Vector(msgspec.Struct, forbid_unknown_fields=True):
+    object: Any = None
+    index: Any = None
+    embedding: msgspec.Raw = msgspec.Raw()
+
+
 class _Raw(msgspec.Struct, forbid_unknown_fields=True):
     id: str | None = None
     model: str | None = None
@@ -96,8 +102,11 @@ class _Raw(msgspec.Struct, forbid_unknown_fields=True):
     summary_index: Any = None
     sequence_number: Any = None
     obfuscation: Any = None
+    data: msgspec.Raw = msgspec.Raw()
 
 
+_parts = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_vectors = msgspec.json.Decoder(list[_Vector]).decode
 _decode = msgspec.json.Decoder(_Raw).decode
 _FINISHES = {"completed": "stop", "incomplete": "length"}
 
@@ -116,9 +125,19 @@ def _plain(raw: _Raw) -> bool:
     """Whether `parts` have all of its texts."""
     if raw.error or raw.response is not None or raw.output is not None:
         return False
+    if len(raw.data) and not _are_vectors(raw.data):
+        return False
     if raw.choices is None:
         return raw.type is None or isinstance(raw.delta, str)
     return raw.delta is None and not any(map(_unusual, raw.choices))
+
+
+def _are_vectors(data: msgspec.Raw) -> bool:
+    """Millions of numbers, and no text: not made into objects."""
+    try:
+        return bool(_vectors(data))
+    except msgspec.DecodeError:
+        return False
 
 
 def _unusual(choice: _Choice) -> bool:
@@ -129,16 +148,25 @@ def _unusual(choice: _Choice) -> bool:
 def _slowly(data: bytes) -> Chunk:
     """What has names that are not known here, or is JSON for lenient parsers only, or none."""
     values = values_of(data)
-    known = _only_known(values[0]) if len(values) == 1 else None
+    known = _only_known(_top(data) if len(data) > PARSED else values[0]) if len(values) == 1 else None
     try:
         chunk = Chunk(malformed=True) if known is None else _chunk(msgspec.convert(known, _Raw))
     except msgspec.ValidationError:
         chunk = Chunk(malformed=True)
     try:
-        msgspec.json.decode(data)
+        _parts(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         chunk = replace(chunk, malformed=True)
     return _with_more(chunk, values)
+
+
+def _top(data: bytes) -> object:
+    """Of a long object only what has names that are known here."""
+    try:
+        parts = _parts(data)
+        return {name: msgspec.json.decode(parts[name]) for name in _Raw.__struct_fields__[:-1] if name in parts}
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 def _with_more(chunk: Chunk, values: list[object]) -> Chunk:
@@ -164,7 +192,7 @@ def _known_choice(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _among(value: dict[str, Any], kind: type[msgspec.Struct]) -> dict[str, Any]:
-    return {name: value[name] for name in kind.__struct_fields__ if name in value}
+    return {name: value[name] for name in kind.__struct_fields__ if name in value and name != "data"}
 
 
 def _chunk(raw: _Raw) -> Chunk:

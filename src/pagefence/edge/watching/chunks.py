@@ -69,6 +69,9 @@ class _Choice(msgspec.Struct, forbid_unknown_fields=True):
     logprobs: Any = None
     stop_reason: Any = None
     matched_stop: Any = None
+    hidden_states: Any = None
+    disaggregated_params: Any = None
+    avg_decoded_tokens_per_iter: Any = None
     token_ids: Any = None
     prompt_token_ids: Any = None
 
@@ -96,6 +99,7 @@ class _Raw(msgspec.Struct, forbid_unknown_fields=True):
     system_fingerprint: Any = None
     service_tier: Any = None
     timings: Any = None
+    kv_transfer_params: Any = None
     prompt_token_ids: Any = None
     item_id: Any = None
     content_index: Any = None
@@ -123,13 +127,17 @@ def read_chunk(data: bytes) -> Chunk:
 
 def _plain(raw: _Raw) -> bool:
     """Whether `parts` have all of its texts."""
-    if raw.error or raw.response is not None or raw.output is not None:
-        return False
-    if len(raw.data) and not _are_vectors(raw.data):
-        return False
+    if raw.error or raw.response is not None or raw.output is not None or len(raw.data):
+        return len(raw.data) > 0 and not raw.error and raw.choices is None and _are_vectors(raw.data)
     if raw.choices is None:
         return raw.type is None or isinstance(raw.delta, str)
-    return raw.delta is None and not any(map(_unusual, raw.choices))
+    if raw.delta is not None:
+        return False
+    for choice in raw.choices:
+        said = choice.delta or choice.message
+        if choice.logprobs is not None or (said is not None and isinstance(said.content, list | dict)):
+            return False
+    return True
 
 
 def _are_vectors(data: msgspec.Raw) -> bool:
@@ -138,11 +146,6 @@ def _are_vectors(data: msgspec.Raw) -> bool:
         return bool(_vectors(data))
     except msgspec.DecodeError:
         return False
-
-
-def _unusual(choice: _Choice) -> bool:
-    said = choice.delta or choice.message
-    return choice.logprobs is not None or (said is not None and isinstance(said.content, list | dict))
 
 
 def _slowly(data: bytes) -> Chunk:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +190,29 @@ def test_without_live_figures_nothing_is_admitted(toy: Toy, tmp_path: Path) -> N
     assert "not known" in (steps.unready() or "")
     assert steps.barred() == {"http://127.0.0.1:9"}
     steps.stop()
+
+
+@pytest.mark.parametrize(
+    ("tables", "said"),
+    [
+        ({"policy": {"engine": "pagefence"}}, ["chat/completions", "completions", "responses", "embeddings"]),
+        ({"policy": {"engine": "pagefence"}, "tenants": {"shared_cache": True}}, None),
+        ({"policy": {"engine": "pagefence"}, "tenants": {"upstream_keys_env": "UP"}}, None),
+        ({"policy": {"engine": "sglang"}}, ["embeddings"]),
+        ({"policy": {"engine": "vllm"}}, None),
+    ],
+)
+def test_what_nobody_will_get_is_told_at_the_start(
+    tables: dict[str, dict[str, Any]], said: list[str] | None, tmp_path: Path
+) -> None:
+    tables = {"admission": {"model": DEFAULT_MODEL}, **tables}
+    found = settings(["http://127.0.0.1:9"], None, None, None, None, None, tables)
+    lines: list[tuple[str, Mapping[str, object]]] = []
+    environment = {"PAGEFENCE_API_KEYS": f"acme={ACME}", "UP": "acme=key-1"}
+    tells = Tells(log=lambda event, fields: lines.append((event, fields)))
+    Joined(Identity(b"s" * 32), environment, tmp_path).steps(found, tells).stop()
+    told = [fields["operations"] for event, fields in lines if event == "tenants_not_separated"]
+    assert told == ([] if said is None else [said])
 
 
 @pytest.mark.parametrize(

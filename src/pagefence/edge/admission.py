@@ -88,7 +88,8 @@ def decide(
     if isinstance(demand, Refusal):
         return demand
     if capacity.room is None:
-        why = f"How much the engines can hold is not known: {capacity.problem}. Nothing is sent to them meanwhile."
+        # Why is for the operator (/readyz): it names addresses behind the edge.
+        why = "How much the engines can hold is not known. Nothing is sent to them meanwhile."
         return Refusal(503, "capacity_unknown", why, retry_after_s=RETRY_AFTER_S)
     limit = _limit(demand, capacity.room, settings)
     enough = _enough(demand, capacity.room, settings)

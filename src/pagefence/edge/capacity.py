@@ -106,6 +106,8 @@ def room_of(facts: FleetFacts) -> Room | str:
     silent = next((node for node in facts.nodes if node.problem is not None or node.pool.value is None), None)
     if silent is not None:
         what = silent.problem or f"{silent.pool.source} {silent.pool.problem}"
+        if silent.problem is None and not silent.pool.source:
+            return f"{silent.url}: the size of its pool{what[:_SAFE]}; capacity.limit can declare one"
         return f"{silent.url} {what[:_SAFE]}"
     found = limits(facts)
     return found if isinstance(found, str) else _room(found, facts)

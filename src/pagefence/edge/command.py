@@ -94,7 +94,7 @@ def edge(
     if announce is not None:
         check_writable(announce)
     if check:
-        build.steps(found, Tells())
+        build.steps(found, Tells(log=lambda event, fields: say(event, **fields)))
         print(f"{config or 'the flags'}: well, {len(found.upstreams)} upstream(s)")
         raise typer.Exit(0)
     raise typer.Exit(serve(found, build))

@@ -119,6 +119,7 @@ class Joined:
                 AdmissionSettings(admission.default_new_tokens, admission.image_tokens, admission.margin_tokens),
             )
         watching = self._watching(settings, model.bounds, tells)
+        decided.tell_what_is_refused(tells)
 
         tokenizing = Tokenizing(model.tokenizer)
 
@@ -251,6 +252,18 @@ class _Decisions:
         if isinstance(cleaned, Refusal):
             return cleaned
         return Call(operation, tenant, request_id, cleaned.body, cleaned.asked.model, cleaned.asked.stream)
+
+    def tell_what_is_refused(self, tells: Tells) -> None:
+        """Before a client finds out: no setting is wrong, and yet nobody gets an answer to these."""
+        if self.shared or self.credentials.by_tenant:
+            return
+        mixed = [each.value for each in Operation if each != Operation.MODELS and not self.dialect.separates(each)]
+        if mixed:
+            why = (
+                "the engine is not told whose these are, so each of them gets 503; set tenants.upstream_keys_env, or "
+                "tenants.shared_cache = true where the engine's cache is off"
+            )
+            tells.log("tenants_not_separated", {"engine": self.dialect.name, "operations": mixed, "why": why})
 
     def outgoing(self, call: Call, admitted: Admitted | None, headers: Headers) -> Outgoing:
         if admitted is None:

@@ -82,7 +82,7 @@ class Side:
     def _preflight(self, head: RequestHead) -> tuple[int, dict[str, str], bytes]:
         origin = head.headers.get(b"origin", b"").decode("latin-1")
         if not self.policy.allows(origin):
-            return _refused(Refusal(405, "method_not_allowed", "no page of a browser may ask here (cors.origins)."))
+            return _refused(Refusal(405, "method_not_allowed", "this origin may not ask here (cors.origins)."))
         asked = head.headers.get(b"access-control-request-headers", b"").decode("latin-1")
         named = [name.strip() for name in asked.split(",") if name.strip()]
         return 204, {

@@ -136,7 +136,10 @@ def tenants_of(
         if by_key.setdefault(_looked_up(pepper, bytes.fromhex(digest[1])), tenant) is not tenant:
             raise ValueError(f"key {number} is the key of another tenant, too")
     if not by_key and header is None:
-        raise ValueError("there is neither a key nor a trusted header, so nobody could ask")
+        raise ValueError(
+            "there is neither a key nor a trusted header, so nobody could ask; "
+            "`pagefence hash-key --new --tenant NAME >> tenants.toml` makes a tenant"
+        )
     return Tenants(identity, by_key, pepper, header, listed)
 
 

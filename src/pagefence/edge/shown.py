@@ -6,6 +6,7 @@ counts its borders with it. Both as vLLM, SGLang and PageFence's own router have
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -33,7 +34,9 @@ class _Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def promised(said: bytes, limit: int) -> bytes | None:
-    """A listing of models in which no card promises more tokens than `limit`; None for what is none, or a huge one.
+    """A listing of models in which no card promises more tokens than `limit`; as it is where it is none.
+
+    None for a huge one, and for one that only more lenient parsers than ours can read: a client would believe it.
 
     A client that believes a promise sends what is then refused (I8). A card that promises nothing is told the limit,
     by vLLM's and SGLang's name for it.
@@ -43,16 +46,26 @@ def promised(said: bytes, limit: int) -> bytes | None:
     try:
         listing = msgspec.json.decode(said)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None  # clients may read what we cannot, and believe it
+        return None if _readable(said) else said
     cards = listing.get("data") if isinstance(listing, dict) else None
     if not isinstance(cards, list):
-        return None
+        return said
     for card in (card for card in cards if isinstance(card, dict)):
         known = [name for name in _PROMISES if card.get(name) is not None]
         for name in known or _PROMISES[:1]:
             told = card.get(name)
             card[name] = min(told, limit) if type(told) is int and told > 0 else limit
     return msgspec.json.encode(listing)
+
+
+def _readable(said: bytes) -> bool:
+    try:
+        json.loads(said)
+    except RecursionError:
+        return True  # by parsers that go deeper
+    except ValueError:
+        return False
+    return True
 
 
 def server_info(room: Room | None, unready: list[str]) -> bytes:

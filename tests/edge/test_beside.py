@@ -68,7 +68,7 @@ async def test_a_body_is_read_where_it_costs_least() -> None:
 async def test_what_is_only_to_be_tokenised_is_read_there_too() -> None:
     seen: list[str] = []
 
-    async def tokenize(tag: str, body: dict[str, Any]) -> bytes:
+    async def tokenize(body: dict[str, Any], tag: str) -> bytes:
         return b"[]"
 
     steps = replace(reading(lambda raw: seen.append(threading.current_thread().name)), tokenize=tokenize)

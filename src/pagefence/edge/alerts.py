@@ -10,8 +10,18 @@ import httpx
 
 _MOST = 100  # that wait; more are dropped and counted
 _TRIES, _FIRST_WAIT_S = 4, 0.5
-_TIMEOUT_S = 5.0
+_TIMEOUT_S = 5.0  # for each step of one try
+_TRY_S = 10.0  # for one try, however slowly the answer comes
 OUTCOMES = ("sent", "failed", "dropped")
+
+
+def postable(url: str) -> bool:
+    """Whether it is an address that can be posted to."""
+    try:
+        known = httpx.URL(url)
+    except (httpx.InvalidURL, ValueError):
+        return False
+    return known.scheme in ("http", "https") and bool(known.host)
 
 
 class Alerts:
@@ -41,11 +51,17 @@ class Alerts:
             if number:
                 await asyncio.sleep(_FIRST_WAIT_S * 2**number)
             try:
-                answer = await client.post(self._url, content=body, headers={"content-type": "application/json"})
+                status = await self._status(client, body)
             except Exception:  # an address, a certificate, a reply: whatever is wrong, the next alert has its turn
                 continue
-            if answer.is_success:
+            if 200 <= status < 300:
                 return True
-            if answer.status_code < 500 and answer.status_code != 429:
+            if status < 500 and status != 429:
                 return False  # it will not like it better the next time
         return False
+
+    async def _status(self, client: httpx.AsyncClient, body: bytes) -> int:
+        """Nothing of the answer but its status is read: it may have no end."""
+        headers = {"content-type": "application/json"}
+        async with asyncio.timeout(_TRY_S), client.stream("POST", self._url, content=body, headers=headers) as answer:
+            return answer.status_code

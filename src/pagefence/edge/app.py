@@ -104,7 +104,7 @@ class Edge:
         try:
             raw = await client.body()
             body = raw if isinstance(raw, Refusal) else await self._read(tenant, raw, head.fields)
-            said = body if isinstance(body, Refusal) else await tokenize(tenant.tag, body)
+            said = body if isinstance(body, Refusal) else await tokenize(body, tenant.tag)
             if isinstance(said, Refusal):
                 return said
             mark.status, mark.bytes_out = 200, len(said)
@@ -227,7 +227,10 @@ class Edge:
         content = b"".join(parts)
         room = self.steps.room()
         if room is not None and mark.operation == Operation.MODELS.value and answer.head.status == 200:
-            content = promised(content, room.total)
+            listing = promised(content, room.total)
+            if listing is None:
+                return Refusal(502, "upstream_malformed", "the upstream's list of models cannot be read.")
+            content = listing
         mark.status, mark.bytes_out = answer.head.status, len(content)
         client.send(mark.status, self._headers(answer, head, mark), content)
         return None

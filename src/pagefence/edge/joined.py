@@ -26,7 +26,7 @@ from pagefence.edge.policy_settings import Policy
 from pagefence.edge.refusal import Refusal
 from pagefence.edge.settings import Settings
 from pagefence.edge.sharing.settings import read_shared
-from pagefence.edge.shown import COUNTS, tokenized
+from pagefence.edge.shown import Tokenizing
 from pagefence.edge.steps import Headers, Outgoing, Steps, Tells
 from pagefence.edge.tables import AdmissionTable, CapacityTable, PolicyTable, ReadingTable, TenantsTable, table
 from pagefence.edge.tenant_file import load_tenants, read_trusted_header
@@ -123,10 +123,10 @@ class Joined:
         watching = self._watching(settings, model.bounds, tells)
         decided.tell_what_is_refused(tells)
 
-        counts = Beside(COUNTS, "tokenize")
+        tokenizing = Tokenizing(model.tokenizer)
 
-        async def tokenize(tag: str, body: dict[str, Any]) -> bytes | Refusal:
-            return await tokenized(model.tokenizer, tag, body, gate.room(), counts)
+        async def tokenize(body: dict[str, Any], tag: str) -> bytes | Refusal:
+            return await tokenizing.answer(body, tag, gate.room())
 
         async def start() -> None:
             await gate.start()

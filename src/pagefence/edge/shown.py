@@ -6,6 +6,9 @@ counts its borders with it. Both as vLLM, SGLang and PageFence's own router have
 
 from __future__ import annotations
 
+import json
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -13,14 +16,15 @@ import msgspec
 from pagefence import __version__
 from pagefence.edge.beside import Beside, Queue
 from pagefence.edge.capacity import Room
+from pagefence.edge.cuts import Stopped, can_cut, parts_of
 from pagefence.edge.refusal import Refusal
 from pagefence.engine.model.tokenizer import Tokenizer
 
 _PROMISES = ("max_model_len", "context_length", "context_window", "max_context_length")
+_LISTING = 4 * 1024 * 1024  # bytes of a list of models
 _AT_ONCE = 4096  # characters that are tokenised on the event loop
-_LONGEST = 8 * 1024 * 1024  # characters; the library takes a minute for four million, and cannot be told to stop
-COUNTS = Queue(threads=1, waiting=32, amount=8 * _LONGEST, per_tenant=8, tenant_amount=2 * _LONGEST)
-"""Texts that wait to be tokenised: beside the counts of admission, so that a flood of them refuses nobody's prompt."""
+_LONGEST = 4 * 1024 * 1024  # characters that are tokenised at all
+_QUEUE = Queue(threads=1, waiting=16, amount=4 * _LONGEST, per_tenant=2, tenant_amount=2 * _LONGEST)
 
 
 class _Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -29,16 +33,20 @@ class _Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     add_special_tokens: bool = True
 
 
-def promised(said: bytes, limit: int) -> bytes:
+def promised(said: bytes, limit: int) -> bytes | None:
     """A listing of models in which no card promises more tokens than `limit`; as it is where it is none.
+
+    None for a huge one, and for one that only more lenient parsers than ours can read: a client would believe it.
 
     A client that believes a promise sends what is then refused (I8). A card that promises nothing is told the limit,
     by vLLM's and SGLang's name for it.
     """
+    if len(said) > _LISTING:
+        return None
     try:
         listing = msgspec.json.decode(said)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return said
+        return None if _readable(said) else said
     cards = listing.get("data") if isinstance(listing, dict) else None
     if not isinstance(cards, list):
         return said
@@ -48,6 +56,16 @@ def promised(said: bytes, limit: int) -> bytes:
             told = card.get(name)
             card[name] = min(told, limit) if type(told) is int and told > 0 else limit
     return msgspec.json.encode(listing)
+
+
+def _readable(said: bytes) -> bool:
+    try:
+        json.loads(said)
+    except RecursionError:
+        return True  # by parsers that go deeper
+    except ValueError:
+        return False
+    return True
 
 
 def server_info(room: Room | None, ready: bool) -> bytes:
@@ -68,23 +86,39 @@ def server_info(room: Room | None, ready: bool) -> bytes:
     )
 
 
-async def tokenized(
-    tokenizer: Tokenizer, tag: str, body: dict[str, Any], room: Room | None, beside: Beside
-) -> bytes | Refusal:
-    """The token ids of a text as a completion would have them. `tag`: of the tenant; `beside`: for long ones."""
-    try:
-        asked = msgspec.convert(body, _Asked)
-        size = len(asked.prompt)
-        if size > _LONGEST:
-            return Refusal(413, "request_too_large", f"No more than {_LONGEST:,} characters are tokenised.", "prompt")
-        if size <= _AT_ONCE:
-            return _counted(tokenizer, asked, room)
-        return await beside.run(tag, size, _counted, tokenizer, asked, room)
-    except (msgspec.ValidationError, ValueError) as error:
-        return Refusal(400, "invalid_value", f"{str(error)[:200]}. What is tokenised here is a text, as `prompt`.")
+class Tokenizing:
+    """Token ids of texts, as completions would have them: beside the event loop and one after the other."""
 
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._cuts = can_cut(tokenizer.definition())
+        self._beside = Beside(_QUEUE, "tokenize")
 
-def _counted(tokenizer: Tokenizer, asked: _Asked, room: Room | None) -> bytes:
-    ids = tokenizer.encode(asked.prompt, asked.add_special_tokens)
-    limit = {} if room is None else {"max_model_len": room.total}
-    return msgspec.json.encode({"count": len(ids), **limit, "tokens": ids})
+    async def answer(self, body: dict[str, Any], tag: str, room: Room | None) -> bytes | Refusal:
+        """`tag`: of the tenant. A client that goes takes it with it, at the next part."""
+        stop = threading.Event()
+        try:
+            asked = msgspec.convert(body, _Asked)
+            if len(asked.prompt) > _LONGEST:
+                said = f"No more than {_LONGEST:,} characters are tokenised."
+                return Refusal(413, "request_too_large", said, "prompt")
+            if len(asked.prompt) <= _AT_ONCE:
+                ids: list[int] | Refusal = self._ids(asked, stop.is_set)
+            else:
+                ids = await self._beside.run(tag, len(asked.prompt), self._ids, asked, stop.is_set)
+        except (msgspec.ValidationError, ValueError) as error:
+            return Refusal(400, "invalid_value", f"{str(error)[:200]}. What is tokenised here is a text, as `prompt`.")
+        finally:
+            stop.set()
+        if isinstance(ids, Refusal):
+            return ids
+        limit = {} if room is None else {"max_model_len": room.total}
+        return msgspec.json.encode({"count": len(ids), **limit, "tokens": ids})
+
+    def _ids(self, asked: _Asked, stopped: Callable[[], bool]) -> list[int]:
+        ids = list(self._tokenizer.prefix) if asked.add_special_tokens else []
+        for part in parts_of(asked.prompt) if self._cuts else [asked.prompt]:
+            if stopped():
+                raise Stopped
+            ids += self._tokenizer.encode_beside(part)
+        return ids

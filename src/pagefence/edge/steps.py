@@ -13,7 +13,7 @@ from pagefence.edge.refusal import Refusal
 
 Headers = Sequence[tuple[bytes, bytes]]
 """As they came, names in small letters."""
-Tokenize = Callable[[str, dict[str, Any]], Awaitable[bytes | Refusal]]
+Tokenize = Callable[[dict[str, Any], str], Awaitable[bytes | Refusal]]
 
 
 class Watch(Protocol):
@@ -73,7 +73,7 @@ class Steps:
     outgoing  what upstream is sent; a listing of models has nothing to admit
     watch     who looks at the answer; asked before the request is sent
     room      what may be admitted now; None while it is not known, or where nobody looks
-    tokenize  tag of the tenant, the object that `POST /tokenize` brought -> its answer
+    tokenize  the object that `POST /tokenize` brought, tag of the tenant -> its answer
     unready   why the edge is not ready for requests, or None
     barred    URLs of upstreams that may not be asked, because nothing is known of them
     beside    where `read` and `clean` of a large body are called (threads; so they share nothing)

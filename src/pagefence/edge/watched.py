@@ -10,13 +10,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pagefence.edge.admission import ModelBounds, least_tokens
-from pagefence.edge.alerts import OUTCOMES, Alerts
+from pagefence.edge.alerts import OUTCOMES, Alerts, postable
 from pagefence.edge.call import Admitted, Call
-from pagefence.edge.events import Events, data_of
+from pagefence.edge.events import Events, data_of, stray_of
 from pagefence.edge.metrics import Family
 from pagefence.edge.refusal import Refusal
 from pagefence.edge.steps import Tells
@@ -85,7 +86,10 @@ def book_of(said: WatchTable, folder: Path, old: Book | None, sharing: Sharing |
     """What the table asks for, with what the old book remembers where it may. Raises Usage."""
     memory = old.memory if old is not None and said.scan else None
     if said.scan and (memory is None or memory.bounds != bounds_of(said)):
-        memory = Memory(bounds_of(said), now=time.monotonic(), shared=sharing.shared if sharing else None)
+        try:
+            memory = Memory(bounds_of(said), now=time.monotonic(), shared=sharing.shared if sharing else None)
+        except MemoryError:
+            raise Usage(f"watching.memory_mib: there is not as much memory as {said.memory_mib} MiB") from None
     ids = ResponseIds(elsewhere=sharing.elsewhere if sharing else None)
     book = Book(prefixes=Prefixes(complete=said.sees_all), ids=ids) if old is None else old
     return replace(book, memory=memory, floors=floors_of(said, folder))
@@ -96,7 +100,7 @@ def plan_of(said: WatchTable, folder: Path, environment: Mapping[str, str], book
     public = public_texts(said, folder)
     sentinels = None if said.sentinels is None else folder / Path(said.sentinels).expanduser()
     alert = None if said.alert_env is None else environment.get(said.alert_env, "")
-    if alert is not None and not alert.startswith(("http://", "https://")):
+    if alert is not None and not postable(alert):
         raise Usage(f"watching.alert_env names {str(said.alert_env)[:80]!r}, and there is no http(s) address in it")
     return Plan(
         book, actions_of(said), lambda call: least_tokens(call, bounds), said.buffered, public, sentinels, alert
@@ -109,7 +113,8 @@ class Watching:
     def __init__(self, plan: Plan, tells: Tells, sharing: Sharing | None = None) -> None:
         self._plan, self._tells, self._sharing = plan, tells, sharing
         self.book = plan.book
-        self._read_at: tuple[int, int] | None = None
+        self._read_at: tuple[int, ...] | None = None
+        self._refused = ""
         self._alerts: Alerts | None = None
         if plan.alert is not None:
             self._alerts = Alerts(plan.alert, lambda outcome: tells.count("pagefence_edge_alerts_total", outcome))
@@ -121,7 +126,7 @@ class Watching:
     async def start(self) -> None:
         """On the event loop that serves."""
         if self.book.memory is not None:
-            self.book.memory.publish(self._plan.public)
+            await asyncio.to_thread(self.book.memory.publish, self._plan.public)  # a reload has others in progress
         if self._sharing is not None:
             self._sharing.start(self.book.memory)
         if self._plan.sentinels is not None:
@@ -176,8 +181,11 @@ class Watching:
             await asyncio.sleep(_LOOK_EVERY_S)
             try:
                 self._look(path)
-            except Usage as error:  # the last good ones stay live
-                self._tells.log("sentinels_refused", {"why": str(error)})
+                self._refused = ""
+            except Usage as error:  # the last good ones stay live; it is tried again, and said once
+                if str(error) != self._refused:
+                    self._refused = str(error)
+                    self._tells.log("sentinels_refused", {"why": self._refused})
 
     def _look(self, path: Path) -> None:
         """Read the file if it changed. One that is not there yet holds none: a canary will write it. Raises Usage."""
@@ -188,13 +196,14 @@ class Watching:
         except OSError as error:
             raise Usage(f"cannot read the sentinels {path}: {error.strerror}") from None
         else:
-            now = (status.st_mtime_ns, status.st_ino)
+            now = (status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_size)
         if now == self._read_at:
             return
-        self._read_at = now
         if now is None:
+            self._read_at = now
             raise Usage(f"the sentinels {path} are gone; those that were in it stay live")
         self.book = replace(self.book, sentinels=Sentinels(read_sentinels(path)))
+        self._read_at = now
 
 
 class Watched:
@@ -224,8 +233,9 @@ class Watched:
             self._parts.append(data)
             return data
         whole, events = self._events.feed(data)
-        for event in events:
-            findings = self._watch.event(event, at)
+        stray, self._events.stray = self._events.stray, b""
+        looks = chain((self._watch.event(event, at) for event in events), [self._watch.stray(stray)] if stray else ())
+        for findings in looks:
             refusal = self._all.told(findings) if findings else None
             if refusal is not None:
                 return refusal
@@ -237,8 +247,11 @@ class Watched:
         self._over = True
         left = self._events.rest
         findings: list[Finding] = []
-        if whole and self._stream and (data := data_of(left)) is not None:
-            findings += self._watch.event(data, at)
+        if whole and self._stream and left:
+            if (data := data_of(left)) is not None:
+                findings += self._watch.event(data, at)
+            if stray := stray_of(left):
+                findings += self._watch.stray(stray)
         if whole and not self._stream:
             findings += self._watch.body(b"".join(self._parts), at)
         findings += self._watch.end(at, whole)

@@ -42,6 +42,8 @@ class Worker:
         self._row.clear_gauges()
         self._number = number
         self._stopping = False
+        self._reloading: asyncio.Task[None] | None = None
+        self._reload_again = False
         self._edge: Edge
 
     def run(self, sock: socket.socket) -> int:
@@ -112,12 +114,18 @@ class Worker:
         return Edge(settings, steps, balancer, recorder, side)
 
     def _reload_soon(self) -> None:
-        self._reloading = asyncio.get_running_loop().create_task(self._reload())
+        """One after the other, or the settings of the slower one would win; of several that wait only one is needed."""
+        self._reload_again = True
+        if self._reloading is None or self._reloading.done():
+            self._reloading = asyncio.get_running_loop().create_task(self._reloads())
+
+    async def _reloads(self) -> None:
+        while self._reload_again and not self._stopping:
+            self._reload_again = False
+            await self._reload()
 
     async def _reload(self) -> None:
         """New settings, or the old ones and a line that says why. Requests in progress keep what they began with."""
-        if self._stopping:
-            return
         try:
             new = self._build.load()
             fixed = self._settings.needs_restart(new)
@@ -125,6 +133,10 @@ class Worker:
         except Mistake as error:
             self._row.add("pagefence_edge_reloads_total", "refused")
             self._log("reload_refused", worker=self._number, why=str(error))
+            return
+        except Exception as error:  # its words may quote anything
+            self._row.add("pagefence_edge_reloads_total", "refused")
+            self._log("reload_refused", worker=self._number, why=f"the edge failed: {type(error).__name__}")
             return
         old, self._edge, self._settings = self._edge, edge, new
         self._end(old)

@@ -13,6 +13,7 @@ import contextlib
 import fcntl
 import os
 import re
+import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from pagefence.mistakes import Mistake, Usage
 from pagefence.probes.sentinel import Sentinel
 
 MOST = 300  # a run of all probes has about 100
+MOST_BYTES = 1024 * 1024
 LEAST_WORDS = 4  # two shards that share no word take as many, and only those are proof
 TENANTS = ("canary-a", "canary-b")
 _WORD = re.compile("[a-z]+")
@@ -46,7 +48,7 @@ def read_sentinels(path: Path) -> tuple[Sentinel, ...]:
 
 def _read(path: Path) -> _File:
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=_File)
+        found = msgspec.json.decode(_content(path), type=_File)
     except OSError as error:
         raise Usage(f"cannot read the sentinels {path}: {error.strerror or error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -55,6 +57,17 @@ def _read(path: Path) -> _File:
         if len(entry.words) < LEAST_WORDS or not all(_WORD.fullmatch(word) for word in entry.words):
             raise Usage(f"{path}: a sentinel is four or more words of the letters a to z")
     return found
+
+
+def _content(path: Path) -> bytes:
+    """Of an ordinary file of a sane size: whoever waits for a pipe, or reads a device, serves nobody meanwhile."""
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise Usage(f"{path} is no file, so no sentinels can be in it")
+        if status.st_size > MOST_BYTES:
+            raise Usage(f"{path} has more than {MOST_BYTES:,} bytes: too many for a file of sentinels")
+        return file.read(MOST_BYTES)
 
 
 @dataclass(frozen=True, slots=True)

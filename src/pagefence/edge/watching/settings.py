@@ -19,6 +19,8 @@ from pagefence.probes.latency.tally import Floors
 
 _KINDS = tuple(kind.value for kind in Kind)
 _TABLES = 2
+PUBLIC_BYTES = 32 * 1024 * 1024
+"""Of all public texts together; eight times as much memory is taken for them."""
 
 
 class WatchTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -80,18 +82,30 @@ def floors_of(said: WatchTable, folder: Path) -> Floors | None:
 
 def public_texts(said: WatchTable, folder: Path) -> list[bytes]:
     """The files that are named; a pattern that names none is a mistake."""
-    texts = []
+    texts, left = list[bytes](), PUBLIC_BYTES
     for pattern in said.public:
-        path = Path(pattern).expanduser()
-        found = sorted(Path(path.anchor or folder).glob(str(path.relative_to(path.anchor)))) if pattern else []
-        files = [each for each in found if each.is_file()]
+        files = _files(pattern, folder)
         if not files:
             raise Usage(f"watching.public: {pattern[:120]!r} names no file")
-        try:
-            texts += [each.read_bytes() for each in files]
-        except OSError as error:
-            raise Usage(f"watching.public: cannot read {error.filename}: {error.strerror}") from None
+        for each in files:
+            try:
+                with each.open("rb") as file:
+                    texts.append(file.read(left + 1))
+            except OSError as error:
+                raise Usage(f"watching.public: cannot read {each}: {error.strerror}") from None
+            left -= len(texts[-1])
+            if left < 0:
+                raise Usage(f"watching.public: with {each} these texts are more than {PUBLIC_BYTES:,} bytes")
     return texts
+
+
+def _files(pattern: str, folder: Path) -> list[Path]:
+    try:
+        path = Path(pattern).expanduser()
+        found = sorted(Path(path.anchor or folder).glob(str(path.relative_to(path.anchor)))) if pattern else []
+        return [each for each in found if each.is_file()]
+    except (IndexError, RuntimeError, ValueError, OSError):  # what pathlib says of what is no pattern
+        return []
 
 
 def _fits(taken: calibration.Calibration, declared: Mapping[str, str]) -> None:

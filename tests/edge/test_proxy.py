@@ -35,7 +35,8 @@ async def test_models_are_listed() -> None:
 async def test_no_header_of_a_client_goes_upstream_and_none_but_known_ones_come_back() -> None:
     async def behave(asked: Asked) -> None:
         await asked.say(
-            b"HTTP/1.1 200 OK\r\ncontent-type: a/b\r\nset-cookie: c\r\nserver: s\r\ncontent-length: 0\r\n\r\n"
+            b"HTTP/1.1 200 OK\r\ncontent-type: application/json; a=b\r\nset-cookie: c\r\nserver: s\r\n"
+            b"content-length: 2\r\n\r\n{}"
         )
 
     async with scene(behave, authorization="Bearer ours") as on:
@@ -49,6 +50,7 @@ async def test_no_header_of_a_client_goes_upstream_and_none_but_known_ones_come_
         assert sent.headers["authorization"] == "bearer ours"
         assert sent.headers["x-request-id"] == reply.headers["x-request-id"] != "mine"
         assert reply.headers.keys() == {"date", "content-type", "x-request-id", "content-length"}
+        assert reply.headers["content-type"] == "application/json; a=b"
 
 
 @played

@@ -15,6 +15,7 @@ from pagefence.edge.settings import Settings
 from pagefence.edge.side import Side
 from pagefence.edge.steps import Steps, Watch
 from pagefence.edge.turns import Turns
+from pagefence.edge.unfit import unfit_content, unfit_head
 from pagefence.edge.upstream.balancer import Answer, Balancer
 from pagefence.edge.upstream.failures import Failure
 from pagefence.edge.wire.heads import RequestHead
@@ -113,7 +114,7 @@ class Edge:
             answer = await self.balancer.ask(method, f"/v1/{call.operation.value}", headers, outgoing.body)
             try:
                 mark.upstream = answer.upstream.name
-                refusal = _unfit(answer)
+                refusal = unfit_head(answer.head)
                 if refusal is not None:
                     return refusal
                 stream = answer.head.headers.get(b"content-type", b"").startswith(b"text/event-stream")
@@ -176,8 +177,12 @@ class Edge:
             parts.append(passed)
             if part is None:
                 break
+        content = b"".join(parts)
+        refusal = unfit_content(answer.head, content)
+        if refusal is not None:
+            return refusal
         mark.status, mark.bytes_out = answer.head.status, size
-        client.send(mark.status, self._headers(answer, head, mark), b"".join(parts))
+        client.send(mark.status, self._headers(answer, head, mark), content)
         return None
 
     def _headers(self, answer: Answer, head: RequestHead, mark: Mark) -> dict[str, str]:
@@ -216,15 +221,6 @@ def _wrong_method(operation: Operation, head: RequestHead) -> Refusal | None:
         return Refusal(405, "method_not_allowed", f"{head.path} is asked with {right}.")
     if head.headers.get(b"expect", b"100-continue").lower() != b"100-continue":
         return Refusal(417, "unsupported_expectation", "only 100-continue can be expected.", "expect")
-    return None
-
-
-def _unfit(answer: Answer) -> Refusal | None:
-    """What is well framed and still no answer of this API."""
-    if 300 <= answer.head.status < 400:
-        return Refusal(502, "upstream_redirects", "the upstream answers with a redirect, which is not followed.")
-    if answer.head.headers.get(b"content-encoding", b"identity").lower() != b"identity":
-        return Refusal(502, "upstream_encoded", "the upstream's answer is compressed, though it was asked not to be.")
     return None
 
 

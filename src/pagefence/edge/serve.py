@@ -56,6 +56,8 @@ def serve(settings: Settings, build: Build) -> int:
     say("edge_begins", version=__version__, url=f"http://{host}:{port}", workers=settings.workers)
     if not shared:
         return Worker(settings, build, meters, 0).run(sockets[0])
+    # Once here: a mistake ends it, rather than every worker again and again; and what is read now is shared by all.
+    build.steps(settings).stop()
     return _Parent(settings, build, meters, sockets).run()
 
 

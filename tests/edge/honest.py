@@ -10,6 +10,7 @@ import asyncio
 import base64
 import contextlib
 import json
+import logging
 import os
 import struct
 from collections.abc import Iterator
@@ -234,8 +235,9 @@ async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, m
             if path == "/health":
                 writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
                 continue
-            right = answer(Asked(method, path, headers, json.loads(raw or b"{}")))
-            name = manners.lie() if path.startswith("/v1/") and path != "/v1/models" else None
+            asked = Asked(method, path, headers, json.loads(raw or b"{}"))
+            right = answer(asked)
+            name = manners.lie() if method == "POST" and not asked.wish.honest else None
             if name is not None:
                 await LIES[name](Wire(writer, list(right.pieces()), right.content, right.events, manners.rng))
                 continue
@@ -266,6 +268,7 @@ def main() -> None:
     parser.add_argument("--parent", type=int, default=os.getppid())
     asked = parser.parse_args()
     die_with_parent(asked.parent)
+    logging.getLogger("asyncio").setLevel(logging.ERROR)  # it writes to clients that have left all the time
     log = os.open(asked.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     asyncio.run(serve(asked.port, Manners(asked.lies, Random(asked.seed), log)))
 

@@ -52,8 +52,8 @@ class Crowd:
 class Client:
     """One of them, with at most one connection."""
 
-    def __init__(self, crowd: Crowd, rng: Random) -> None:
-        self._crowd, self._rng = crowd, rng
+    def __init__(self, crowd: Crowd, rng: Random, honest: bool = False) -> None:
+        self._crowd, self._rng, self._honest = crowd, rng, honest
         self._tenant = rng.choice(sorted(TENANTS))
         self._asker: Asker | None = None
 
@@ -207,7 +207,7 @@ class Client:
 
     async def asks_what_it_must_not(self) -> None:
         wish = self._wish()
-        await self._refused({**body_of("chat", wish, False), "bootstrap_room": 1}, wish, 400)
+        await self._refused({**body_of("chat", wish, False), "bootstrap_room": 1}, wish, 400, "forbidden_parameter")
 
     async def has_no_key(self) -> None:
         wish = self._wish()
@@ -215,15 +215,15 @@ class Client:
 
     async def is_unreadable(self) -> None:
         wish = self._wish()
-        await self._refused(b'{"model": "toy", "model": "toy"}', wish, 400)
+        await self._refused(b'{"model": "toy", "model": "toy"}', wish, 400, "invalid_json")
 
     # --- what they are made of
 
     def _wish(self, parts: int = 0, pad: int = 0, pause_ms: int = 0) -> Wish:
         rng = self._rng
-        if parts:
-            return Wish.made(rng, parts, pad, pause_ms)
-        return Wish.made(rng, rng.randint(1, 8), rng.choice((0, 0, 0, 500)), rng.choice((0, 0, 5, 30)))
+        if not parts:
+            parts, pad, pause_ms = rng.randint(1, 8), rng.choice((0, 0, 0, 500)), rng.choice((0, 0, 5, 30))
+        return Wish.made(rng, parts, pad, pause_ms, self._honest)
 
     def _form(self) -> tuple[str, bool]:
         return self._rng.choice(sorted(PATHS)), self._rng.random() < 0.5

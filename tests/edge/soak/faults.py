@@ -64,11 +64,11 @@ def never_closed() -> None:
 
 @fault
 def grows() -> None:
-    """A kilobyte of every request is never let go."""
+    """Something of every request is never let go."""
     end = Recorder.end
 
     def growing(self: Recorder, mark: Any) -> None:
-        _KEPT.append(bytearray(os.urandom(1024)))
+        _KEPT.append(bytearray(os.urandom(20_000)))
         end(self, mark)
 
     Recorder.end = growing  # type: ignore[method-assign]

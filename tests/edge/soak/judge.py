@@ -19,15 +19,13 @@ RACE_S = 0.25
 """What is planted on an idle connection earlier than this before the client asked has to be noticed."""
 
 REFUSALS: dict[int, frozenset[str]] = {
-    400: frozenset({"malformed_request", "context_length_exceeded", "unknown_field", "invalid_json"}),
+    400: frozenset({"context_length_exceeded", "forbidden_parameter", "invalid_json"}),
     401: frozenset({"invalid_api_key"}),
-    404: frozenset({"not_found"}),
     408: frozenset({"request_timeout"}),
-    415: frozenset({"unsupported_media_type"}),
-    429: frozenset({"too_many_requests", "rate_limit_exceeded"}),
-    500: frozenset({"broken"}),
-    502: frozenset(f"upstream_{what}" for what in ("died", "malformed", "redirects", "encoded", "unfit", "error")),
-    503: frozenset({"overloaded", "upstream_unreachable", "capacity_unknown", "draining"}),
+    429: frozenset({"too_many_requests"}),
+    500: frozenset({"upstream_error"}),
+    502: frozenset(f"upstream_{what}" for what in ("died", "malformed", "redirects", "encoded", "unfit")),
+    503: frozenset({"overloaded", "upstream_unreachable", "capacity_unknown"}),
     504: frozenset({"upstream_timeout"}),
 }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import statistics
 import time
 from collections import Counter
@@ -11,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from subprocess import TimeoutExpired
 
 from tests.edge.soak.asker import Asker, Gone
 from tests.edge.soak.clients import TENANTS, Client, Crowd
@@ -27,6 +27,7 @@ LONG_S = 60.0  # a run of this length has to have seen everything, and shows a s
 # buffers; a leak of 100 bytes a request is 3 MiB after 30,000 requests.
 GROWTH_MIB = 3.0
 BYTES_A_REQUEST = 100.0
+LONGER = 4  # times as long may a run take, on a busy machine, until it has seen what it is for
 RACED = 0.002  # of all answers: more would be no race
 
 
@@ -50,12 +51,17 @@ class Outcome:
 
     crowd: Crowd
     trouble: Upstreams
-    lies: Counter[str] = field(default_factory=Counter)
     memory: list[tuple[float, float, int]] = field(default_factory=list)
     descriptors: list[int] = field(default_factory=list)
     reloads: int = 0
     drained: int = 0
     broken: list[str] = field(default_factory=list)
+
+    @property
+    def lies(self) -> Counter[str]:
+        """Those that were told so far, also by processes that are gone."""
+        log = self.trouble.all[0].log
+        return Counter(log.read_text().splitlines() if log.exists() else ())
 
     @property
     def requests(self) -> int:
@@ -89,12 +95,12 @@ async def soak(plan: Plan, folder: Path, tick: Tick) -> Outcome:
         await guard.ready(plan.workers)
         outcome.crowd.port = guard.port
         await _soaked(plan, guard, outcome, tick)
+    except (TimeoutError, OSError, Gone, TimeoutExpired) as error:
+        outcome.broken.append(f"it did not come to its end: {type(error).__name__} {error}")
     finally:
         guard.end()
         for each in behind.all:
             each.kill()
-        with contextlib.suppress(FileNotFoundError):
-            outcome.lies = Counter((folder / "lies.log").read_text().splitlines())
     outcome.broken += outcome.crowd.broken
     outcome.broken += _totals(plan, outcome)
     return outcome
@@ -112,7 +118,10 @@ async def _soaked(plan: Plan, guard: Guard, outcome: Outcome, tick: Tick) -> Non
         asyncio.create_task(_measures(guard, outcome)),
     ]
     began = time.monotonic()
-    while (spent := time.monotonic() - began) < plan.seconds and not crowd.broken:
+    while not crowd.broken and (
+        (spent := time.monotonic() - began) < plan.seconds
+        or (spent < LONGER * plan.seconds and missing(plan, outcome))
+    ):
         tick(_progress(outcome), round(spent), round(plan.seconds))
         ended = next((task for task in (*running, *around) if task.done()), None)
         if ended is not None:
@@ -120,10 +129,12 @@ async def _soaked(plan: Plan, guard: Guard, outcome: Outcome, tick: Tick) -> Non
         await asyncio.sleep(0.2)
     crowd.stop.set()
     tick("waiting for the last answers", 0, 0)
-    for task in around:
+    for task in (*around, *(running if crowd.broken else ())):
         task.cancel()
     await asyncio.gather(*around, return_exceptions=True)
-    await asyncio.gather(*running)
+    await asyncio.gather(*running, return_exceptions=bool(crowd.broken))
+    if crowd.broken:
+        return
     tick("resting", 0, 0)
     outcome.trouble.honest_again()
     for each in outcome.trouble.all:
@@ -137,11 +148,11 @@ async def _soaked(plan: Plan, guard: Guard, outcome: Outcome, tick: Tick) -> Non
 
 async def _warm(crowd: Crowd) -> None:
     """What is made once and kept: threads that count, tables."""
-    client = Client(crowd, Random("warm"))
-    for _ in range(20):
+    client = Client(crowd, Random("warm"), honest=True)
+    for _ in range(8):
         await client.asks()
         await client.asks_too_much()
-    client.leave()
+        client.leave()  # the kernel chooses a worker for each connection
 
 
 async def _reloads(plan: Plan, guard: Guard, outcome: Outcome) -> None:
@@ -251,7 +262,7 @@ async def _drains(plan: Plan, guard: Guard, outcome: Outcome) -> None:
 
 
 async def _stream(port: int, parts: int, pause_ms: int) -> tuple[Asker, Expected]:
-    wish = Wish.made(Random(), parts, 0, pause_ms)
+    wish = Wish.made(Random(), parts, 0, pause_ms, honest=True)
     asker = await Asker.connected(port)
     expected = Expected(wish, "chat", True, "drains", "acme")
     asker.ask(body_of("chat", wish, True), PATHS["chat"], TENANTS["acme"])
@@ -278,9 +289,9 @@ def _totals(plan: Plan, outcome: Outcome) -> list[str]:
 
 def missing(plan: Plan, outcome: Outcome) -> Sequence[str]:
     """What a soak is for and has not seen; one without it has shown nothing."""
-    counts, crowd = outcome.crowd.counts, outcome.crowd
+    counts, crowd, told = outcome.crowd.counts, outcome.crowd, outcome.lies
     seen = {
-        "answer was whole": counts["whole"] > plan.clients,
+        "answer was whole": counts["whole"] > 2 * plan.clients,
         "stream broke off": counts["broken"] > 0,
         "malformed answer": counts["502 upstream_malformed"] > 0,
         "upstream that died": counts["502 upstream_died"] > 0,
@@ -298,7 +309,7 @@ def missing(plan: Plan, outcome: Outcome) -> Sequence[str]:
             "pipelined answer": counts["pipelines: whole"] > 0,
             "prompt was too long": counts["400 context_length_exceeded"] > 0,
             "reload": outcome.reloads > 0,
-            **{f"lie `{name}`": outcome.lies[name] > 0 for name in LIES},
+            **{f"lie `{name}`": told[name] > 0 for name in LIES},
         }
     return [what for what, was in seen.items() if not was]
 
@@ -315,6 +326,7 @@ def table(plan: Plan, outcome: Outcome) -> str:
     """The figures, a line each."""
     counts = outcome.crowd.counts
     grew, requests = outcome.growth
+    lies = outcome.lies
     memory = [mib for _, mib, _ in outcome.memory] or [0.0]
     rows: list[tuple[str, object]] = [
         ("seed, seconds, clients, workers", f"{plan.seed}, {plan.seconds:g}, {plan.clients}, {plan.workers}"),
@@ -322,7 +334,7 @@ def table(plan: Plan, outcome: Outcome) -> str:
         *((kind, counts[kind]) for kind in KINDS),
         *((f"  {code}", number) for code, number in sorted(counts.items()) if code[:3].isdigit()),
         ("upstreams killed / stopped", f"{outcome.trouble.counts['killed']} / {outcome.trouble.counts['stopped']}"),
-        ("lies", f"{sum(outcome.lies.values())} of {len(outcome.lies)} kinds"),
+        ("lies", f"{lies.total()} of {len(lies)} kinds"),
         ("reloads", outcome.reloads),
         ("descriptors at rest", " -> ".join(map(str, outcome.descriptors))),
         ("memory, own, all workers, MiB", f"{memory[0]:.1f} -> {memory[-1]:.1f}, most {max(memory):.1f}"),

@@ -67,17 +67,18 @@ class Upstreams:
 
     all: list[Upstream]
     rng: Random
-    every_s: float = 1.5
+    every_s: float = 2.0
     counts: Counter[str] = field(default_factory=Counter)
 
     async def trouble(self) -> None:
         """Kill or stop one, at random moments; several at once may be down, and now and then all of them."""
         tasks: set[asyncio.Task[None]] = set()
+        hang = True  # a death first, so that a short run has one
         try:
             while True:
-                await asyncio.sleep(self.rng.expovariate(1 / self.every_s))
+                await asyncio.sleep(min(self.rng.expovariate(1 / self.every_s), 4 * self.every_s))
                 one = self.rng.choice(self.all)
-                hang, seconds = self.rng.random() < 0.5, self.rng.uniform(0.05, 2.5)
+                hang, seconds = not hang, self.rng.uniform(0.05, 2.5)
                 if one.process is None or any(task.get_name() == str(one.number) for task in tasks):
                     continue
                 task = asyncio.create_task(self._one(one, hang, seconds), name=str(one.number))

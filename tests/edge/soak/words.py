@@ -17,28 +17,33 @@ PATHS = {"chat": "/v1/chat/completions", "completion": "/v1/completions", "respo
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """An answer of so many parts, each with `pad` bytes more, and so many milliseconds between two of them."""
+    """An answer of so many parts, each with `pad` bytes more, and so many milliseconds between two of them.
+
+    honest  who reads it does not lie
+    """
 
     nonce: str
     parts: int = 3
     pad: int = 0
     pause_ms: int = 0
+    honest: bool = False
 
     @classmethod
-    def made(cls, rng: Random, parts: int = 3, pad: int = 0, pause_ms: int = 0) -> Wish:
-        return cls(f"nonce-{rng.getrandbits(96):024x}", parts, pad, pause_ms)
+    def made(cls, rng: Random, parts: int = 3, pad: int = 0, pause_ms: int = 0, honest: bool = False) -> Wish:
+        return cls(f"nonce-{rng.getrandbits(96):024x}", parts, pad, pause_ms, honest)
 
     @classmethod
     def read(cls, text: str) -> Wish:
         """As an upstream reads it; a text without a wish is answered with three words."""
         said = {name: int(value) for name, value in _NUMBER.findall(text)}
         nonce = NONCE.search(text)
-        return cls(nonce[0] if nonce else "word", said.get("parts", 3), said.get("pad", 0), said.get("pause", 0))
+        sizes = said.get("parts", 3), said.get("pad", 0), said.get("pause", 0)
+        return cls(nonce[0] if nonce else "word", *sizes, "honest=1" in text)
 
     @property
     def text(self) -> str:
         """The prompt."""
-        return f"{self.nonce} parts={self.parts} pad={self.pad} pause={self.pause_ms}"
+        return f"{self.nonce} parts={self.parts} pad={self.pad} pause={self.pause_ms} honest={self.honest:d}"
 
     def part(self, number: int) -> str:
         return f"{self.nonce} {number}/{self.parts} {'x' * self.pad}\n"

@@ -241,11 +241,15 @@ async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, m
             if name is not None:
                 await LIES[name](Wire(writer, list(right.pieces()), right.content, right.events, manners.rng))
                 continue
-            for piece in right.pieces():
+            pieces = list(right.pieces())
+            breaks = "please break off" in _text(asked.body)
+            for piece in pieces[:3] if breaks else pieces:
                 writer.write(piece)
                 await writer.drain()
                 if right.pause_s:
                     await asyncio.sleep(right.pause_s)
+            if breaks:
+                break
     writer.close()
 
 

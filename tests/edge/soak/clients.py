@@ -52,14 +52,16 @@ class Crowd:
 class Client:
     """One of them, with at most one connection."""
 
-    def __init__(self, crowd: Crowd, rng: Random, honest: bool = False) -> None:
-        self._crowd, self._rng, self._honest = crowd, rng, honest
+    def __init__(self, crowd: Crowd, rng: Random, patient: bool = True, honest: bool = False) -> None:
+        """`patient`: some of its manners take seconds. `honest`: it asks upstream for no lies."""
+        self._crowd, self._rng, self._patient, self._honest = crowd, rng, patient, honest
         self._tenant = rng.choice(sorted(TENANTS))
         self._asker: Asker | None = None
 
     async def run(self) -> None:
         """Until the crowd stops."""
-        rng, manners = self._rng, [manner for manner, weight in MANNERS.items() for _ in range(weight)]
+        rng, known = self._rng, (each for each in MANNERS if self._patient or each not in _TAKE_SECONDS)
+        manners = [manner for manner in known for _ in range(MANNERS[manner])]
         while not self._crowd.stop.is_set():
             manner = rng.choice(manners)
             try:
@@ -308,4 +310,4 @@ MANNERS: dict[Callable[[Client], Awaitable[None]], int] = {
     Client.has_no_key: 1,
     Client.is_unreadable: 1,
 }
-
+_TAKE_SECONDS = (Client.reads_slowly, Client.stalls, Client.stops_in_its_body)

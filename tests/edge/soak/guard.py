@@ -12,8 +12,9 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,12 +27,12 @@ from tests.engine.model.test_tokenizer import small_vocabulary
 READY_S = 90.0
 LIMIT = 4096  # tokens that a prompt and its answer may have
 _TEMPLATE = "{% for message in messages %}{{ message['role'] + ': ' + message['content'] + '\n' }}{% endfor %}"
-# Time is compressed: what takes minutes in production takes seconds here.
+# Time is compressed: what takes minutes in production takes seconds here, and less in a run of seconds.
 SETTINGS = """
 [upstream]
 urls = [{urls}]
 keep = 1
-timeouts = {{ connect = 1, first_byte = 1.5, idle = 1, total = 5 }}
+timeouts = {{ connect = 1, first_byte = {first_byte}, idle = {idle}, total = {total} }}
 health = {{ every = 0.5, timeout = 0.5, out = 0.2, longest = 1 }}
 [listen]
 workers = {workers}
@@ -78,14 +79,18 @@ def write_model(path: Path) -> None:
     writer.close()
 
 
-def write_settings(folder: Path, urls: Sequence[str], workers: int = 1, origins: Sequence[str] = ()) -> Path:
-    """edge.toml, tenants.toml and a vocabulary."""
+def write_settings(
+    folder: Path, urls: Sequence[str], workers: int = 1, origins: Sequence[str] = (), patience: float = 1.0
+) -> Path:
+    """edge.toml, tenants.toml and a vocabulary. `patience`: of the edge with its upstreams, 1 for a second or two."""
     write_model(folder / "vocabulary.gguf")
     keys = {name: f"sha256:{hashlib.sha256(key.encode()).hexdigest()}" for name, key in TENANTS.items()}
     (folder / "tenants.toml").write_text("".join(f'[tenant.{name}]\nkeys = ["{key}"]\n' for name, key in keys.items()))
     file = folder / "edge.toml"
     listed = ", ".join(f'"{url}"' for url in urls)
-    file.write_text(SETTINGS.format(urls=listed, workers=workers, limit=LIMIT, origins=json.dumps(list(origins))))
+    times = {"first_byte": 1.5 * patience, "idle": patience, "total": 5 * patience}
+    said = SETTINGS.format(urls=listed, workers=workers, limit=LIMIT, origins=json.dumps(list(origins)), **times)
+    file.write_text(said)
     return file
 
 
@@ -100,11 +105,18 @@ class Sockets:
 class Guard:
     """The process and its workers. `fault`: one of `tests.edge.soak.faults`, planted in it."""
 
-    def __init__(self, folder: Path, settings: Path, upstream_ports: Sequence[int], fault: str | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: Path,
+        upstream_ports: Sequence[int],
+        fault: str | None = None,
+        flags: Sequence[str] = (),
+    ) -> None:
         self._announce, self.log = folder / "address.json", folder / "edge.log"
         self._ports = frozenset(upstream_ports)
         module = ["tests.edge.soak.faults", fault] if fault else ["pagefence"]
-        command = [sys.executable, "-m", *module, "edge", "--config", str(settings), "--port", "0"]
+        command = [sys.executable, "-m", *module, "edge", "--config", str(settings), "--port", "0", *flags]
         environment = {**os.environ, "PAGEFENCE_EDGE_SECRET": "a secret of the soak that is long enough"}
         with self.log.open("wb") as out:
             self.process = subprocess.Popen(
@@ -119,6 +131,14 @@ class Guard:
                     raise AssertionError(f"the edge ended: {self.log.read_text()[-2000:]}")
                 await asyncio.sleep(0.05)
             self.port = int(json.loads(self._announce.read_text())["url"].rpartition(":")[2])
+
+    @staticmethod
+    def until(true: Callable[[], bool], within_s: float = 20.0) -> None:
+        """Wait until it is so. Raises AssertionError."""
+        end = time.monotonic() + within_s
+        while not true():
+            assert time.monotonic() < end, "it never was so"
+            time.sleep(0.05)
 
     def said(self, event: str) -> int:
         """How many lines of its log tell of this."""

@@ -1,4 +1,4 @@
-"""The official client in front of a real edge: nothing changes for it but the base URL, and every error has its class."""
+"""The official client in front of a real edge: only its base URL is another, and every error has its class."""
 
 from __future__ import annotations
 

@@ -127,7 +127,8 @@ def test_an_engine_that_cannot_keep_tenants_apart_is_asked_only_when_the_operato
 def test_a_path_of_the_file_starts_at_its_folder(tmp_path: Path) -> None:
     write_vocabulary(tmp_path / "vocabulary.gguf", "qwen2")
     found = settings(["http://127.0.0.1:9"], None, None, None, None, None, {"admission": {"model": "vocabulary.gguf"}})
-    Joined(Identity(b"s" * 32), {"PAGEFENCE_API_KEYS": f"acme={ACME}"}, tmp_path, lambda words: None).steps(found).stop()
+    joined = Joined(Identity(b"s" * 32), {"PAGEFENCE_API_KEYS": f"acme={ACME}"}, tmp_path, lambda words: None)
+    joined.steps(found).stop()
 
 
 def test_without_live_figures_nothing_is_admitted(toy: Toy, tmp_path: Path) -> None:

@@ -29,7 +29,8 @@ _STATUSES = tuple(
 _FAILURES = ("upstream_unreachable", "upstream_died", "upstream_malformed", "upstream_timeout", OTHER)
 _REFUSALS = (
     "malformed_request", "headers_too_large", "body_too_large", "request_timeout", "overloaded", "too_many_requests",
-    "not_found", "method_not_allowed", "unsupported_expectation", "draining", "upstream_failed", "upstream_error", "upstream_unfit", *_FAILURES,
+    "not_found", "method_not_allowed", "unsupported_expectation", "draining", "upstream_failed", *_FAILURES,
+    "upstream_error", "upstream_unfit",
     "context_length_exceeded", "invalid_api_key", "invalid_json", "unsupported_media_type", "capacity_unknown",
 )  # fmt: skip
 _TIMES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)

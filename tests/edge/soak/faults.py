@@ -59,7 +59,11 @@ def ends_well_always() -> None:
 @fault
 def never_closed() -> None:
     """Upstream's connections that are no use any more stay open."""
-    Link.close = lambda self: _KEPT.append(self)  # type: ignore[method-assign]
+
+    def keep(link: Link) -> None:
+        _KEPT.append(link)
+
+    Link.close = keep  # type: ignore[method-assign]
 
 
 @fault

@@ -119,9 +119,7 @@ class Guard:
         command = [sys.executable, "-m", *module, "edge", "--config", str(settings), "--port", "0", *flags]
         environment = {**os.environ, "PAGEFENCE_EDGE_SECRET": "a secret of the soak that is long enough"}
         with self.log.open("wb") as out:
-            self.process = subprocess.Popen(
-                [*command, "--announce", str(self._announce)], stderr=out, env=environment
-            )
+            self.process = subprocess.Popen([*command, "--announce", str(self._announce)], stderr=out, env=environment)
 
     async def ready(self, workers: int) -> None:
         """Every worker serves, and somebody can be asked."""

@@ -127,10 +127,10 @@ async def _soaked(plan: Plan, guard: Guard, outcome: Outcome, tick: Tick) -> Non
         asyncio.create_task(_measures(guard, outcome)),
     ]
     began = time.monotonic()
-    while not crowd.broken and (
-        (spent := time.monotonic() - began) < plan.seconds
-        or (spent < LONGER * plan.seconds and missing(plan, outcome))
-    ):
+    while not crowd.broken:
+        spent = time.monotonic() - began
+        if spent > plan.seconds and (spent > LONGER * plan.seconds or not missing(plan, outcome)):
+            break
         tick(_progress(outcome), round(spent), round(plan.seconds))
         ended = next((task for task in (*running, *around) if task.done()), None)
         if ended is not None:

@@ -38,6 +38,8 @@ def main() -> int:
             outcome = asyncio.run(soak(plan, folder, tick))
         except KeyboardInterrupt:
             return 130
+        lines = [f"{at:.1f},{mib:.2f},{requests}\n" for at, mib, requests in outcome.memory]
+        (folder / "memory.csv").write_text("".join(["seconds,mib,requests\n", *lines]))
     print(table(plan, outcome))
     print("FAILED" if outcome.broken else "holds")
     return 1 if outcome.broken else 0

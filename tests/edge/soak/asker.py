@@ -9,7 +9,8 @@ import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-HANG_S = 40.0  # many times what the edge that is soaked allows for all of it
+HANG_S = 40.0  # without a byte: many times what the edge that is soaked allows for all of it
+LONGEST_S = 240.0  # of a reply whose reader is the slow one
 
 
 class Gone(Exception):
@@ -43,14 +44,14 @@ class Asker:
         """`slow`: with hardly any buffer, so that the other side feels it."""
         sock = socket.socket()
         if slow:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16_384)
         sock.setblocking(False)
         try:
             await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
         except OSError:
             sock.close()
             raise
-        return cls(*await asyncio.open_connection(sock=sock, limit=8192 if slow else 2**16), 4096 if slow else 2**16)
+        return cls(*await asyncio.open_connection(sock=sock, limit=16_384 if slow else 2**16), 4096 if slow else 2**16)
 
     def ask(self, body: object, path: str, key: str, method: str = "POST", minor: int = 1, **more: str) -> None:
         self.writer.write(written(body, path, key, method, minor, **more))
@@ -60,7 +61,7 @@ class Asker:
 
     async def reply(self) -> Reply:
         """The next one; 100 Continue is passed over. Raises Gone, and TimeoutError where nothing ends."""
-        async with asyncio.timeout(HANG_S):
+        async with asyncio.timeout(LONGEST_S):
             with contextlib.suppress(ConnectionError):
                 while True:
                     reply = await self._reply()
@@ -126,7 +127,8 @@ class Asker:
         if self.pace is not None:
             await self.pace()
         try:
-            data = await self.reader.read(self.bite)
+            async with asyncio.timeout(HANG_S):
+                data = await self.reader.read(self.bite)
         except ConnectionError:
             return False
         self.came += len(data)

@@ -67,7 +67,8 @@ class Client:
             try:
                 await manner(self)
             except TimeoutError:
-                self._crowd.note(Seen(manner.__name__, "hang"))
+                came = self._asker.came if self._asker else 0
+                self._crowd.note(Seen(manner.__name__, "hang", f"{came} bytes came on its connection"))
                 self.leave()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._crowd.stop.wait(), rng.uniform(0.0, 0.2))

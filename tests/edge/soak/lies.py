@@ -7,11 +7,12 @@ what is planted where no framing tells, no proxy could notice.
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import select
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from random import Random
+from typing import cast
 
 _JSON = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
 _STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -48,6 +49,14 @@ class Wire:
         """A whole answer that nobody asked for."""
         words = b'{"id":"stray-%d-%d"}' % (time.monotonic_ns(), self.rng.randrange(10**9))
         return _JSON + b"content-length: %d\r\n\r\n%b" % (len(words), words)
+
+    def reading(self) -> asyncio.ReadTransport:
+        return cast(asyncio.ReadTransport, self.writer.transport)
+
+    def nobody_waits(self) -> bool:
+        """Whether no request is on this connection by now; call `pause_reading` before."""
+        sock = self.writer.get_extra_info("socket")
+        return not select.select([sock], [], [], 0)[0]
 
     def cut(self, raw: bytes) -> bytes:
         return raw[: self.rng.randrange(1, max(2, len(raw)))]
@@ -162,10 +171,15 @@ async def two_answers(wire: Wire) -> None:
 
 @lie
 async def an_answer_to_nobody_later(wire: Wire) -> None:
-    await wire.say(*wire.pieces)
+    """On an idle connection: where a request has come meanwhile, nothing would tell that it is not its answer."""
+    await wire.say(*wire.pieces[:-1])
+    wire.reading().pause_reading()
+    await wire.say(wire.pieces[-1])
     await asyncio.sleep(wire.rng.uniform(0.0, 0.1))
-    with contextlib.suppress(ConnectionError):
-        await wire.say(wire.stray())
+    if not wire.writer.is_closing() and wire.nobody_waits():
+        wire.writer.write(wire.stray())
+    if not wire.writer.is_closing():
+        wire.reading().resume_reading()
 
 
 # --- no HTTP ------------------------------------------------------------------------------------------------------

@@ -91,7 +91,7 @@ async def soak(plan: Plan, folder: Path, tick: Tick) -> Outcome:
     behind = upstreams(plan.upstreams, plan.lies, plan.seed, folder)
     patience = 0.4 if plan.short else 1.0
     settings = write_settings(folder, [each.url for each in behind.all], plan.workers, patience=patience)
-    behind.every_s = 0.5 if plan.short else 2.0
+    behind.every_s = 0.5 if plan.short else 3.0
     outcome = Outcome(Crowd(0), behind)
     for each in behind.all:
         each.start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from time import perf_counter
 
 from pagefence.edge.call import Admitted, Call, Operation, Tenant
@@ -33,12 +34,14 @@ class Edge:
         self.settings, self.steps, self.balancer = settings, steps, balancer
         self._recorder, self._side = recorder, side
         self._turns = Turns(settings.requests, settings.tenant_requests)
+        self._busy, self._retired = 0, list[Callable[[], None]]()
         key = settings.authorization
         self._key = b"" if key is None else f"authorization: {key}\r\n".encode("ascii")
 
     async def handle(self, head: RequestHead, client: Connection) -> None:
         """Answer it, whatever happens; and note how it ended, once (I5)."""
         mark = self._recorder.begin(mint())
+        self._busy += 1
         try:
             operation = _PATHS.get(head.path)
             if operation is None or head.method == "OPTIONS":
@@ -49,14 +52,30 @@ class Edge:
             if refusal is not None:
                 self._refuse(refusal, head, client, mark)
         except asyncio.CancelledError:
-            mark.status, mark.cut = 499, "client"
-            raise
+            if client.gone:
+                mark.status, mark.cut = 499, "client"
+                raise
+            # Whoever cancelled it, its client waits, and must not be left without an answer.
+            self._refuse(
+                Refusal(503, "draining", "the edge gave this up; try again", retry_after_s=1), head, client, mark
+            )
         except Exception as error:
             # An error of ours must not look like an answer, nor say what it was about.
             self._recorder.broke(mark, error)
             self._refuse(Refusal(500, "internal_error", "the edge failed"), head, client, mark)
         finally:
             self._recorder.end(mark)
+            self._busy -= 1
+            self._let_go()
+
+    def retire(self, then: Callable[[], None]) -> None:
+        """No new request comes here any more. `then` is called when the last one that began here has ended."""
+        self._retired.append(then)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        while self._retired and not self._busy:
+            self._retired.pop()()
 
     async def _answer(self, operation: Operation, head: RequestHead, client: Connection, mark: Mark) -> Refusal | None:
         """A refusal where one is due; None when an answer went out."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -146,16 +147,19 @@ class Client:
         """Several requests at once; the answers come in their order, or the connection ends."""
         asker = await self._connection()
         wishes = [self._wish() for _ in range(self._rng.randint(2, 5))]
-        used = asker.used
+        used, before = asker.used, "none"
         asked = [await self._asked(wish, "pipelines") for wish in wishes]
         for number, expected in enumerate(asked):
             try:
                 reply = await asker.reply()
             except Gone:
                 # After an answer that did not say that it is the last, the next one has to come.
-                self._crowd.note(Seen("pipelines", "gone" if used and not number else "wrong", "never answered"))
+                waited = (time.monotonic_ns() - expected.asked_ns) / 1e9
+                why = f"number {number} of {len(asked)}, {waited:.2f} s after, the reply before: {before}"
+                self._crowd.note(Seen("pipelines", "gone" if used and not number else "wrong", why))
                 self.leave()
                 break
+            before = f"{reply.raw_head!r} {len(reply.body)}"
             self._crowd.note(judge(expected, reply))
             if not self._keep(reply):
                 break
@@ -266,7 +270,9 @@ class Client:
             reply = await asker.reply()
         except Gone:
             # A kept connection may be closed while a request is on its way; a new one has to be answered.
-            self._crowd.note(Seen(expected.manner, "gone" if used else "wrong", "never answered"))
+            waited = (time.monotonic_ns() - expected.asked_ns) / 1e9
+            why = f"never answered, {waited:.2f} s after, {asker.came} bytes came"
+            self._crowd.note(Seen(expected.manner, "gone" if used else "wrong", why))
             self.leave()
             return
         seen = judge(expected, reply)

@@ -44,7 +44,7 @@ write = 2
 [cors]
 origins = {origins}
 [log]
-requests = false
+requests = true
 [tenants]
 file = "tenants.toml"
 [policy]

@@ -39,8 +39,8 @@ class Upstream:
         self.lives += 1
 
     def signal(self, number: signal.Signals) -> None:
-        assert self.process is not None
-        self.process.send_signal(number)
+        if self.process is not None:
+            self.process.send_signal(number)
 
     def kill(self) -> None:
         if self.process is not None:

@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.installed
 MOONCAKE_LIBRARIES := libibverbs1 libnl-3-200 libnl-route-3-200 libnuma1 libcurl4
 
-.PHONY: help setup verify debian test test-slow test-engines soak test-mooncake test-browser mutation explore lint format bench bench-peers bench-engine bench-edge docs matrix power clean
+.PHONY: help setup verify debian test test-slow test-engines soak soak-edge test-mooncake test-browser mutation explore lint format bench bench-peers bench-engine bench-edge docs matrix power clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*##/\t/' | expand -t 14
@@ -45,13 +45,17 @@ test-engines: setup ## real vLLM, SGLang and llama-server, asked by gate and pro
 soak: setup ## a quarter of an hour of full load, departures and kill -9 (ARGS="--seconds 240 --seed 7")
 	$(BIN)/python -m tests.soak $(ARGS)
 
+soak-edge: setup ## the edge before upstreams that die, hang and lie, five minutes (ARGS="--seconds 60 --seed 7 --clients 50")
+	$(BIN)/python -m pip install --disable-pip-version-check -q -e '.[edge]'
+	$(BIN)/python -m tests.edge.soak $(ARGS)
+
 test-mooncake: setup ## the second way between prefill and decode; installs Mooncake, and its libraries if root
 	$(BIN)/python -m pip install --disable-pip-version-check -q -e '.[mooncake]'
 	@$(BIN)/python -c 'import mooncake.engine' 2> /dev/null || { [ "$$(id -u)" = 0 ] && apt-get install -y -q $(MOONCAKE_LIBRARIES); } \
 	  || { echo "Mooncake links libraries that are missing. As root: apt-get install $(MOONCAKE_LIBRARIES)"; exit 1; }
 	$(BIN)/python -m pytest -m mooncake $(ARGS)
 
-test-browser: setup ## the HTML report in headless Chromium; installs playwright, and Debian's chromium if root (ARTEFACTS=FOLDER)
+test-browser: setup ## the HTML report and a page's fetch in headless Chromium; installs playwright, and Debian's chromium if root (ARTEFACTS=FOLDER)
 	$(BIN)/python -m pip install --disable-pip-version-check -q -e '.[browser]'
 	@command -v chromium chromium-browser google-chrome > /dev/null || { [ "$$(id -u)" = 0 ] && apt-get install -y -q chromium; } \
 	  || { echo "A browser is missing. On Debian, as root: apt-get install chromium"; exit 1; }

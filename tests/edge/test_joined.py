@@ -24,6 +24,7 @@ from pagefence.mistakes import Usage
 from pagefence.models import DEFAULT_MODEL
 from pagefence.run import run
 from tests.edge.processes import running_edge
+from tests.engine.model.test_tokenizer import write_vocabulary
 from tests.probes.toy import KEYS, Toy, running
 
 ACME = "acme-key-0123456789abcdef"
@@ -186,6 +187,13 @@ def test_an_image_costs_what_was_declared_and_what_costs_nobody_knows_what_is_re
     assert (one.code if isinstance(one, Refusal) else None) == code
     assert isinstance(many, Refusal)
     assert many.code == (code or "context_length_exceeded")
+
+
+def test_a_path_of_the_file_starts_at_its_folder(tmp_path: Path) -> None:
+    write_vocabulary(tmp_path / "vocabulary.gguf", "qwen2")
+    found = settings(["http://127.0.0.1:9"], None, None, None, None, None, {"admission": {"model": "vocabulary.gguf"}})
+    joined = Joined(Identity(b"s" * 32), {"PAGEFENCE_API_KEYS": f"acme={ACME}"}, tmp_path)
+    joined.steps(found, Tells()).stop()
 
 
 def test_without_live_figures_nothing_is_admitted(toy: Toy, tmp_path: Path) -> None:

@@ -7,10 +7,14 @@ import gc
 import json
 import secrets
 import sys
+from dataclasses import replace
 
 import pytest
 
+from pagefence.edge.call import Admitted, Call
 from pagefence.edge.front.front import FrontLimits
+from pagefence.edge.passing import passing
+from pagefence.edge.refusal import Refusal
 from pagefence.edge.side import Cors
 from tests.edge.proxy_scene import CHAT, Asked, answers, echoes, hangs, played, request, scene, soon, whole
 
@@ -35,7 +39,8 @@ async def test_models_are_listed() -> None:
 async def test_no_header_of_a_client_goes_upstream_and_none_but_known_ones_come_back() -> None:
     async def behave(asked: Asked) -> None:
         await asked.say(
-            b"HTTP/1.1 200 OK\r\ncontent-type: a/b\r\nset-cookie: c\r\nserver: s\r\ncontent-length: 0\r\n\r\n"
+            b"HTTP/1.1 200 OK\r\ncontent-type: application/json; a=b\r\nset-cookie: c\r\nserver: s\r\n"
+            b"content-length: 2\r\n\r\n{}"
         )
 
     async with scene(behave, authorization="Bearer ours") as on:
@@ -49,6 +54,7 @@ async def test_no_header_of_a_client_goes_upstream_and_none_but_known_ones_come_
         assert sent.headers["authorization"] == "bearer ours"
         assert sent.headers["x-request-id"] == reply.headers["x-request-id"] != "mine"
         assert reply.headers.keys() == {"date", "content-type", "x-request-id", "content-length"}
+        assert reply.headers["content-type"] == "application/json; a=b"
 
 
 @played
@@ -290,3 +296,36 @@ async def test_memory_stays_flat_over_thousands_of_requests() -> None:
         first = await many(300)
         assert await many(1000) - first < 500
         assert on.toys[0].connections == 1
+
+
+@played
+async def test_a_step_that_is_cancelled_leaves_no_client_without_an_answer() -> None:
+    async def cancelled(call: Call) -> Admitted | Refusal:
+        raise asyncio.CancelledError
+
+    async with scene(answers(b"{}"), steps=replace(passing(), admit=cancelled)) as on:
+        reply = await on.ask()
+        assert (reply.status, reply.code) == (503, "draining")
+
+
+@played
+async def test_what_an_edge_needs_is_let_go_when_its_last_request_has_ended() -> None:
+    """A reload puts another edge in its place; what had begun goes on with the old one's threads and figures."""
+    go, ended = asyncio.Event(), list[str]()
+
+    async def behave(asked: Asked) -> None:
+        await go.wait()
+        await asked.say(whole(b"{}"))
+
+    async with scene(behave) as on:
+        client = await on.client()
+        client.ask()
+        await soon(lambda: len(on.toys[0].asked) == 1)
+        on.edge.retire(lambda: ended.append("old"))
+        assert ended == []
+        go.set()
+        assert (await client.reply()).status == 200
+        await soon(lambda: ended == ["old"])
+        on.edge.retire(lambda: ended.append("idle"))
+        assert ended == ["old", "idle"]
+        client.leave()

@@ -179,3 +179,14 @@ def test_several_workers_are_one_edge_and_one_that_dies_is_started_again(tmp_pat
         edge.until_counted('status="200"} 7.0')
         edge.process.send_signal(signal.SIGTERM)
         assert edge.process.wait(10) == 0
+
+
+def test_a_mistake_in_a_step_ends_several_workers_before_they_begin(tmp_path: Path) -> None:
+    """Not one worker after the other, again and again."""
+    command = [sys.executable, "-m", "pagefence", "edge", "--upstream", "http://127.0.0.1:9", "--port", "0"]
+    nobody = {**os.environ, "PAGEFENCE_API_KEYS": ""}
+    command += ["--workers", "2"]
+    ended = subprocess.run(command, env=nobody, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 2
+    assert "nobody could ask" in ended.stderr
+    assert "worker_died" not in ended.stderr

@@ -121,6 +121,33 @@ async def test_a_client_that_does_not_read_stops_the_upstream_and_is_cut_off_in_
         assert sent < 40_000_000, "buffers of sockets, not memory of ours"
 
 
+@played
+async def test_who_does_not_read_a_whole_answer_is_cut_off_too() -> None:
+    """Its request has ended long since, and what waits to be read must not stay for ever."""
+    async with scene(answers(b'"%b"' % (b"x" * 20_000_000)), front=FrontLimits(write_s=0.3)) as on:
+        client = await on.client()
+        client.ask()
+        await client.until(b"\r\n\r\n")
+        client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await soon(lambda: on.front.connections == 0)
+
+
+@played
+async def test_the_end_of_a_broken_stream_is_not_lost_in_a_reset() -> None:
+    """As it would be if the edge closed over what the client has sent meanwhile."""
+    async with scene(says(STREAM + chunk(EVENTS[0]), close=True)) as on:
+        client = await on.client()
+        client.ask()
+        await client.until(b"upstream_died")
+        client.ask()
+        await asyncio.sleep(0.05)
+        client.send(b"more")
+        await asyncio.sleep(0.05)
+        async with asyncio.timeout(5):
+            assert (await client.reader.read()).endswith(b"\n\n\r\n")
+        client.leave()
+
+
 @pytest.mark.parametrize("end", ["dies", "lies", "hangs"])
 @played
 async def test_a_stream_that_breaks_off_never_looks_whole(end: str) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 import ssl
 from dataclasses import replace
 from pathlib import Path
@@ -184,6 +186,25 @@ async def test_bytes_that_nobody_asked_for_never_become_an_answer() -> None:
         await asyncio.sleep(0.05)
         assert (await on.ask()).body == b'{"yours":1}'
         assert on.toys[0].connections == 2
+
+
+@pytest.mark.parametrize("what", ["an answer", "an end"])
+@played
+async def test_what_has_come_and_was_not_heard_yet_is_no_start_of_the_next_answer(what: str) -> None:
+    """It lies in the kernel, and the event loop has not come to it."""
+    async with scene(answers(b"{}")) as on:
+        await on.ask()
+        writer, pool = on.toys[0].asked[0].writer, on.edge.balancer.upstreams[0].pool
+        await soon(lambda: pool.idle == 1)
+        theirs = socket.socket(fileno=os.dup(writer.get_extra_info("socket").fileno()))
+        if what == "an answer":
+            assert theirs.send(whole(b'{"planted":1}'))
+        else:
+            theirs.shutdown(socket.SHUT_RDWR)
+        link, reused = await pool.take()
+        theirs.close()
+        assert not reused
+        pool.give(link)
 
 
 @pytest.mark.parametrize(("limits", "words"), [(Timeouts(first_byte_s=0.2), b"to begin"), (Timeouts(total_s=0.2), b"")])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from time import perf_counter
 from typing import Any
@@ -19,6 +20,7 @@ from pagefence.edge.shown import promised
 from pagefence.edge.side import Side
 from pagefence.edge.steps import Headers, Steps, Tokenize, Watch
 from pagefence.edge.turns import Turns
+from pagefence.edge.unfit import unfit_content, unfit_head
 from pagefence.edge.upstream.balancer import Answer, Balancer
 from pagefence.edge.upstream.failures import Failure
 from pagefence.edge.wire.heads import RequestHead
@@ -37,12 +39,14 @@ class Edge:
         self.settings, self.steps, self.balancer = settings, steps, balancer
         self._recorder, self._side = recorder, side
         self._turns = Turns(settings.requests, settings.tenant_requests)
+        self._busy, self._retired = 0, list[Callable[[], None]]()
         key = settings.authorization
         self._key = b"" if key is None else f"authorization: {key}\r\n".encode("ascii")
 
     async def handle(self, head: RequestHead, client: Connection) -> None:
         """Answer it, whatever happens; and note how it ended, once (I5)."""
         mark = self._recorder.begin(mint())
+        self._busy += 1
         try:
             operation = _PATHS.get(head.path)
             if head.path == TOKENIZE and head.method == "POST" and self.steps.tokenize is not None:
@@ -58,14 +62,30 @@ class Edge:
             if refusal is not None:
                 self._refuse(refusal, head, client, mark)
         except asyncio.CancelledError:
-            mark.status, mark.cut = 499, "client"
-            raise
+            if client.gone:
+                mark.status, mark.cut = 499, "client"
+                raise
+            # Whoever cancelled it, its client waits, and must not be left without an answer.
+            self._refuse(
+                Refusal(503, "draining", "the edge gave this up; try again", retry_after_s=1), head, client, mark
+            )
         except Exception as error:
             # An error of ours must not look like an answer, nor say what it was about.
             self._recorder.broke(mark, error)
             self._refuse(Refusal(500, "internal_error", "the edge failed"), head, client, mark)
         finally:
             self._recorder.end(mark)
+            self._busy -= 1
+            self._let_go()
+
+    def retire(self, then: Callable[[], None]) -> None:
+        """No new request comes here any more. `then` is called when the last one that began here has ended."""
+        self._retired.append(then)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        while self._retired and not self._busy:
+            self._retired.pop()()
 
     async def _answer(self, operation: Operation, head: RequestHead, client: Connection, mark: Mark) -> Refusal | None:
         """A refusal where one is due; None when an answer went out."""
@@ -161,7 +181,7 @@ class Edge:
             answer = await self.balancer.ask(method, f"/v1/{call.operation.value}", headers, outgoing.body)
             try:
                 mark.upstream = answer.upstream.name
-                refusal = _unfit(answer)
+                refusal = unfit_head(answer.head)
                 if refusal is not None:
                     return refusal
                 stream = answer.head.headers.get(b"content-type", b"").lower().startswith(b"text/event-stream")
@@ -225,6 +245,9 @@ class Edge:
             if part is None:
                 break
         content = b"".join(parts)
+        refusal = unfit_content(answer.head, content)
+        if refusal is not None:
+            return refusal
         room = self.steps.room()
         if room is not None and mark.operation == Operation.MODELS.value and answer.head.status == 200:
             listing = promised(content, room.total)
@@ -271,15 +294,6 @@ def _wrong_method(operation: Operation, head: RequestHead) -> Refusal | None:
         return Refusal(405, "method_not_allowed", f"{head.path} is asked with {right}.")
     if head.headers.get(b"expect", b"100-continue").lower() != b"100-continue":
         return Refusal(417, "unsupported_expectation", "only 100-continue can be expected.", "expect")
-    return None
-
-
-def _unfit(answer: Answer) -> Refusal | None:
-    """What is well framed and still no answer of this API."""
-    if 300 <= answer.head.status < 400:
-        return Refusal(502, "upstream_redirects", "the upstream answers with a redirect, which is not followed.")
-    if answer.head.headers.get(b"content-encoding", b"identity").lower() != b"identity":
-        return Refusal(502, "upstream_encoded", "the upstream's answer is compressed, though it was asked not to be.")
     return None
 
 

@@ -189,8 +189,10 @@ class Joined:
                 "prompts are counted with the model's own tokenizer: name it with --model, or as [admission] model. "
                 "A GGUF file or a folder with config.json and tokenizer.json"
             )
-        if self._model is None or self._model.name != said.model:
-            self._model = Model.load(said.model)
+        beside = self._folder / Path(said.model).expanduser()
+        name = str(beside) if beside.exists() else said.model  # else one that is known, or a flag's own path
+        if self._model is None or self._model.name != name:
+            self._model = Model.load(name)
         return self._model
 
     def _credentials(self, whose: TenantsTable, settings: Settings) -> Credentials:

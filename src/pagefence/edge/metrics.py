@@ -34,8 +34,8 @@ _REFUSALS = (
     "missing_required_parameter", "not_found", "overloaded", "prompt_not_countable", "rate_limit_exceeded",
     "request_timeout", "request_too_large", "tenants_not_separated", "too_many_requests", "unknown_parameter",
     "unknown_tenant", "unsupported_content", "unsupported_encoding", "unsupported_expectation",
-    "unsupported_media_type", "untrusted_header", "upstream_encoded", "upstream_redirects", "upstream_too_large",
-    *_FAILURES,
+    "unsupported_media_type", "untrusted_header", "upstream_encoded", "upstream_error", "upstream_failed",
+    "upstream_redirects", "upstream_too_large", "upstream_unfit", *_FAILURES,
 )  # fmt: skip
 _TIMES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 _SHORT = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)

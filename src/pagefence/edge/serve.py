@@ -56,6 +56,9 @@ def serve(settings: Settings, build: Build) -> int:
     say("edge_begins", version=__version__, url=f"http://{host}:{port}", workers=settings.workers)
     if not shared:
         return Worker(settings, build, meters, 0).run(sockets[0])
+    wrong = _tried(settings, build)
+    if wrong is not None:
+        raise Usage(wrong)
     return _Parent(settings, build, meters, sockets).run()
 
 
@@ -79,6 +82,30 @@ def listening(host: str, port: int, shared: bool) -> socket.socket:
         reason = getattr(error, "strerror", None) or str(error)
         raise Usage(f"cannot listen on {host}:{port}: {reason}; choose another one with --port") from None
     return sock
+
+
+def _tried(settings: Settings, build: Build) -> str | None:
+    """What is wrong with settings, before any worker has them: one that dies of them would die again and again.
+
+    In a process of its own, because what steps hold (threads, keys with their counters) is not to be inherited.
+    """
+    heard, told = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        said = "the edge failed while it read its settings"
+        try:
+            build.steps(settings, Tells()).stop()
+            said = ""
+        except Mistake as error:
+            said = str(error)
+        finally:
+            os.write(told, said.encode()[:60_000])
+            os._exit(0)
+    os.close(told)
+    with os.fdopen(heard, "rb") as pipe:
+        wrong = pipe.read().decode(errors="replace")
+    os.waitpid(pid, 0)
+    return wrong or None
 
 
 class _Parent:
@@ -106,8 +133,11 @@ class _Parent:
         if number is signal.SIGHUP and self._ending is None:
             try:
                 new = self._build.load()
+                wrong = _tried(new, self._build)
             except Mistake as error:
-                say("reload_refused", why=str(error))
+                wrong = str(error)
+            if wrong is not None:
+                say("reload_refused", why=wrong)
                 return
             self._settings = new
             self._send(signal.SIGHUP)

@@ -139,7 +139,8 @@ class Worker:
             self._log("reload_refused", worker=self._number, why=f"the edge failed: {type(error).__name__}")
             return
         old, self._edge, self._settings = self._edge, edge, new
-        self._end(old)
+        # Its threads count, and its figures are read, until the last request that needs them has ended.
+        old.retire(lambda: self._end(old))
         self._row.add("pagefence_edge_reloads_total", "done")
         self._log("reloaded", worker=self._number, needs_restart=fixed or None)
 

@@ -27,7 +27,7 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "_ahead", "_begun", "_body", "_body_due", "_body_refusal", "_chunked", "_closing", "_discarding", "_drained",
-        "_front", "_head", "_heading", "_parts", "_size", "_task", "_transport", "_waiter", "due", "gone",
+        "_front", "_head", "_heading", "_parts", "_size", "_task", "_transport", "_waiter", "due", "gone", "write_due",
     )  # fmt: skip
 
     def __init__(self, front: Front) -> None:
@@ -44,7 +44,7 @@ class Connection(asyncio.Protocol):
         self._body_due = _NEVER
         self._heading = True  # the time for the first head runs from the start
         self._begun = self._chunked = self._closing = self._discarding = self.gone = False
-        self.due = _NEVER
+        self.due = self.write_due = _NEVER
 
     # --- what the event loop calls
 
@@ -70,10 +70,10 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._drained = self._front.loop.create_future()
-        self.due = self._front.now() + self._front.limits.write_s
+        self.write_due = self._front.now() + self._front.limits.write_s
 
     def resume_writing(self) -> None:
-        self.due = _NEVER
+        self.write_due = _NEVER
         drained, self._drained = self._drained, None
         if drained is not None and not drained.done():
             drained.set_result(None)
@@ -221,8 +221,7 @@ class Connection(asyncio.Protocol):
     def break_off(self, last: bytes) -> None:
         """After a reply that cannot be whole any more: say why, and close without the end that a whole one has."""
         self.write(b"\n\n" + last)  # an event that broke off must not swallow this one
-        self._closing, self._chunked = True, False
-        self._transport.close()
+        self._closing, self._chunked = True, False  # and `_next` closes, so that this arrives
 
     @property
     def full(self) -> bool:
@@ -250,7 +249,12 @@ class Connection(asyncio.Protocol):
         self._transport.abort()
 
     def expire(self) -> None:
-        """Its time has come (`due`): refused if it has not said enough, closed if idle, cut off if it does not read."""
+        """Its time has come (`due`, `write_due`): refused if it has not said enough, closed if idle, cut off if it does
+        not read.
+        """
+        if self.write_due <= self._front.now():
+            self.abort()
+            return
         self.due = _NEVER
         if self._discarding and self._task is None:
             self._transport.abort()

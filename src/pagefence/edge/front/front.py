@@ -118,7 +118,7 @@ class Front:
     def _look(self) -> None:
         now = self.now()
         self.date = b"date: " + formatdate(time.time(), usegmt=True).encode() + b"\r\n"
-        for connection in [each for each in self._all if each.due <= now]:
+        for connection in [each for each in self._all if each.due <= now or each.write_due <= now]:
             connection.expire()
         self._timer = self.loop.call_later(_LOOK_EVERY_S, self._look)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import select
 from collections import deque
 from typing import Final, cast
 
@@ -18,8 +19,8 @@ _HIGH = 1024 * 1024  # of an answer that nobody has taken yet: stop reading
 class Link(asyncio.Protocol):
     """`ask`, then `part` until it gives None. `reusable` is true only after an answer that was read to its end."""
 
-    __slots__ = ("_body", "_buffer", "_failure", "_held", "_interim", "_loop", "_parts", "_paused", "_transport",
-                 "_waiter", "asked", "head", "heard", "open", "used_s")  # fmt: skip
+    __slots__ = ("_arrived", "_body", "_buffer", "_failure", "_held", "_interim", "_loop", "_parts", "_paused",
+                 "_transport", "_waiter", "asked", "head", "heard", "open", "used_s")  # fmt: skip
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -41,6 +42,8 @@ class Link(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._arrived = select.poll()
+        self._arrived.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
         self.open = True
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -124,6 +127,14 @@ class Link(asyncio.Protocol):
             and not self._transport.is_closing()
             and self._transport.get_write_buffer_size() == 0
         )
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing has come that the event loop has not told of yet: an end, or an answer that nobody asked for.
+
+        After the next request it could not be told from that one's answer. Costs a system call, half a microsecond.
+        """
+        return not self._arrived.poll(0)
 
     # --- asking
 

@@ -39,7 +39,7 @@ class Pool:
         horizon = self._loop.time() - self._keep_s
         while self._idle and not fresh:
             link = self._idle.pop()
-            if link.reusable and link.used_s > horizon:
+            if link.reusable and link.used_s > horizon and link.quiet:
                 link.rest()
                 self._out.add(link)
                 return link, True

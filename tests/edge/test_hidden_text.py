@@ -170,7 +170,7 @@ def test_no_framing_hides_an_event(
     async def test() -> None:
         async with guarded(vocabulary, tmp_path, stream(kind, *parts), sentinels="live.json") as edge:
             reply = await edge.ask(ACME, "Hello", stream=True)
-            assert "sentinel" in edge.told.kinds
+            assert "sentinel" in edge.told.kinds or reply.code == "upstream_unfit", "what is no answer never goes out"
             assert not any(word.encode() in reply.body for word in PLANTED)
 
     test()

@@ -116,6 +116,8 @@ class _Parent:
         elif number in (signal.SIGTERM, signal.SIGINT):
             self._ending = self._ending or number
             self._ends += 1
+            for sock in self._sockets:
+                sock.close()  # the workers have theirs; here clients would be queued whom nobody serves
             self._send(signal.SIGTERM)
 
     def _reap(self) -> None:

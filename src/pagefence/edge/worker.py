@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 _HEARD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 _GAUGES_S = 1.0
+_ONE_S = 0.5  # signals within it are one
+_LAST_S = 0.05  # for the event loop to take those whom the kernel has connected already
 
 
 class Worker:
@@ -71,7 +73,7 @@ class Worker:
         self._stopping = True
         self._log("stops", worker=self._number, in_flight=front.connections)
         draining = loop.create_task(self._drain(front, server))
-        second = loop.create_task(ends.get())
+        second = loop.create_task(_another(ends))
         done, _ = await asyncio.wait({draining, second}, return_when=asyncio.FIRST_COMPLETED)
         if draining not in done:
             draining.cancel()
@@ -86,7 +88,7 @@ class Worker:
 
     async def _drain(self, front: Front, server: asyncio.Server) -> None:
         """First not ready, for those who balance over edges; then no new connections; then no connections."""
-        await asyncio.sleep(self._settings.delay_s)
+        await asyncio.sleep(max(self._settings.delay_s, _LAST_S))
         server.close()
         cut = await front.drain(self._settings.drain_s)
         if cut:
@@ -163,6 +165,15 @@ class Worker:
                 for state, count in (("busy", upstream.pool.outstanding), ("idle", upstream.pool.idle)):
                     self._row.set("pagefence_edge_upstream_connections", upstream.name, state, to=count)
             await asyncio.sleep(_GAUGES_S)
+
+
+async def _another(ends: asyncio.Queue[signal.Signals]) -> None:
+    """A second wish to end. systemd and a terminal signal every process, and the parent hands its own on: that is one."""
+    first = asyncio.get_running_loop().time()
+    while True:
+        await ends.get()
+        if asyncio.get_running_loop().time() - first > _ONE_S:
+            return
 
 
 def _run(main: Coroutine[Any, Any, int]) -> int:

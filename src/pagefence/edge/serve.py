@@ -151,7 +151,7 @@ class _Parent:
             die_with_parent(parent)
             for other, sock in enumerate(self._sockets):
                 if other != number:
-                    sock.detach()  # the parent keeps it; a copy here would be a queue that nobody serves
+                    sock.close()  # the parent keeps it; a copy here would be a queue that nobody serves
             code = Worker(self._settings, self._build, self._meters, number).run(self._sockets[number])
         except BaseException as error:
             say("worker_failed", worker=number, kind=type(error).__name__, why=str(error)[:300])

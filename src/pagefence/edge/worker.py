@@ -168,7 +168,7 @@ class Worker:
 
 
 async def _another(ends: asyncio.Queue[signal.Signals]) -> None:
-    """A second wish to end. systemd and a terminal signal every process, and the parent hands its own on: that is one."""
+    """A second wish to end. systemd and terminals signal every process, and the parent hands its own on: that is one."""
     first = asyncio.get_running_loop().time()
     while True:
         await ends.get()

@@ -21,6 +21,7 @@ from pagefence.edge.settings import Settings
 from pagefence.edge.side import Side
 from pagefence.edge.telemetry import telemetry
 from pagefence.edge.upstream.balancer import Balancer, UpstreamPolicy
+from pagefence.edge.wire.arrived import arrival
 from pagefence.edge.wire.heads import RequestHead
 from pagefence.mistakes import EXIT_INTERRUPTED, Mistake
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 _HEARD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 _GAUGES_S = 1.0
 _ONE_S = 0.5  # signals within it are one
-_LAST_S = 0.05  # for the event loop to take those whom the kernel has connected already
+_LAST_S = 1.0  # at most, to take those whom the kernel has connected already
 
 
 class Worker:
@@ -72,7 +73,7 @@ class Worker:
         first = await ends.get()
         self._stopping = True
         self._log("stops", worker=self._number, in_flight=front.connections)
-        draining = loop.create_task(self._drain(front, server))
+        draining = loop.create_task(self._drain(front, server, sock))
         second = loop.create_task(_another(ends))
         done, _ = await asyncio.wait({draining, second}, return_when=asyncio.FIRST_COMPLETED)
         if draining not in done:
@@ -86,9 +87,13 @@ class Worker:
         self._log("stopped", worker=self._number)
         return EXIT_INTERRUPTED if first is signal.SIGINT else 0
 
-    async def _drain(self, front: Front, server: asyncio.Server) -> None:
+    async def _drain(self, front: Front, server: asyncio.Server, sock: socket.socket) -> None:
         """First not ready, for those who balance over edges; then no new connections; then no connections."""
-        await asyncio.sleep(max(self._settings.delay_s, _LAST_S))
+        await asyncio.sleep(self._settings.delay_s)
+        loop, queue = asyncio.get_running_loop(), arrival(sock)
+        end = loop.time() + _LAST_S
+        while queue.poll(0) and loop.time() < end:
+            await asyncio.sleep(0.002)
         server.close()
         cut = await front.drain(self._settings.drain_s)
         if cut:
@@ -168,7 +173,7 @@ class Worker:
 
 
 async def _another(ends: asyncio.Queue[signal.Signals]) -> None:
-    """A second wish to end. systemd and terminals signal every process, and the parent hands its own on: that is one."""
+    """A second wish to end. systemd signals every process, and the parent hands its own on: that is one."""
     first = asyncio.get_running_loop().time()
     while True:
         await ends.get()

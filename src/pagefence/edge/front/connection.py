@@ -266,6 +266,8 @@ class Connection(asyncio.Protocol):
             self.abort()
         elif self._ahead:
             self._refuse(Refusal(408, "request_timeout", "the headers did not come in time"))
+        elif readable(self._transport):
+            self.due = self._front.now() + _GRACE_S  # what lies in the kernel is heard first
         else:
             self._transport.close()
 

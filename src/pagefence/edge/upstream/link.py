@@ -42,7 +42,7 @@ class Link(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._arrived = arrival(transport)
+        self._arrived = arrival(transport.get_extra_info("socket"))
         self.open = True
 
     def connection_lost(self, error: Exception | None) -> None:

@@ -190,3 +190,31 @@ def test_a_mistake_in_a_step_ends_several_workers_before_they_begin(tmp_path: Pa
     assert ended.returncode == 2
     assert "nobody could ask" in ended.stderr
     assert "worker_died" not in ended.stderr
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_who_came_before_the_end_is_answered_and_who_comes_after_it_is_told_at_once(
+    tmp_path: Path, workers: str
+) -> None:
+    """Also those whose connection or request it has not heard of yet. All processes get the signal, as from systemd."""
+    request = b"POST /v1/chat/completions HTTP/1.1\r\nhost: e\r\ncontent-type: application/json\r\n"
+    request += b"content-length: 2\r\n\r\n{}"
+    with upstream() as url, running(tmp_path, "--upstream", url, "--workers", workers) as edge:
+        edge.until("serves", times=int(workers))
+        early = [socket.create_connection(("127.0.0.1", edge.port), timeout=20) for _ in range(4)]
+        time.sleep(0.1)
+        pids = subprocess.run(["ps", "-o", "pid=", "--ppid", str(edge.process.pid)], capture_output=True, check=False)
+        stopped = [edge.process.pid, *map(int, pids.stdout.split())]
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        late = [socket.create_connection(("127.0.0.1", edge.port), timeout=20) for _ in range(8)]
+        for client in (*early, *late):
+            client.sendall(request)
+        for pid in stopped:
+            os.kill(pid, signal.SIGTERM)
+            os.kill(pid, signal.SIGCONT)
+        answers = [b"".join(iter(lambda c=client: c.recv(65536), b"")) for client in (*early, *late)]  # type: ignore[misc]
+        assert all(answer.endswith(b"0\r\n\r\n") for answer in answers)
+        with pytest.raises(ConnectionRefusedError):
+            edge.ask()
+        assert edge.process.wait(10) == 0

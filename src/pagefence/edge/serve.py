@@ -144,6 +144,8 @@ class _Parent:
         elif number in (signal.SIGTERM, signal.SIGINT):
             self._ending = self._ending or number
             self._ends += 1
+            for sock in self._sockets:
+                sock.close()  # the workers have theirs; here clients would be queued whom nobody serves
             self._send(signal.SIGTERM)
 
     def _reap(self) -> None:
@@ -177,7 +179,7 @@ class _Parent:
             die_with_parent(parent)
             for other, sock in enumerate(self._sockets):
                 if other != number:
-                    sock.detach()  # the parent keeps it; a copy here would be a queue that nobody serves
+                    sock.close()  # the parent keeps it; a copy here would be a queue that nobody serves
             code = Worker(self._settings, self._build, self._meters, number).run(self._sockets[number])
         except BaseException as error:
             say("worker_failed", worker=number, kind=type(error).__name__, why=str(error)[:300])

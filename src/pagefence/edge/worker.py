@@ -23,6 +23,7 @@ from pagefence.edge.side import Side
 from pagefence.edge.steps import Tells
 from pagefence.edge.telemetry import telemetry
 from pagefence.edge.upstream.balancer import Balancer, UpstreamPolicy
+from pagefence.edge.wire.arrived import arrival
 from pagefence.edge.wire.heads import RequestHead
 from pagefence.mistakes import EXIT_INTERRUPTED, Mistake
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 _HEARD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 _GAUGES_S = 1.0
+_ONE_S = 0.5  # signals within it are one
+_LAST_S = 1.0  # at most, to take those whom the kernel has connected already
 
 
 class Worker:
@@ -74,8 +77,8 @@ class Worker:
         first = await ends.get()
         self._stopping = True
         self._log("stops", worker=self._number, in_flight=front.connections)
-        draining = loop.create_task(self._drain(front, server))
-        second = loop.create_task(ends.get())
+        draining = loop.create_task(self._drain(front, server, sock))
+        second = loop.create_task(_another(ends))
         done, _ = await asyncio.wait({draining, second}, return_when=asyncio.FIRST_COMPLETED)
         if draining not in done:
             draining.cancel()
@@ -88,9 +91,13 @@ class Worker:
         self._log("stopped", worker=self._number)
         return EXIT_INTERRUPTED if first is signal.SIGINT else 0
 
-    async def _drain(self, front: Front, server: asyncio.Server) -> None:
+    async def _drain(self, front: Front, server: asyncio.Server, sock: socket.socket) -> None:
         """First not ready, for those who balance over edges; then no new connections; then no connections."""
         await asyncio.sleep(self._settings.delay_s)
+        loop, queue = asyncio.get_running_loop(), arrival(sock)
+        end = loop.time() + _LAST_S
+        while queue.poll(0) and loop.time() < end:
+            await asyncio.sleep(0.002)
         server.close()
         cut = await front.drain(self._settings.drain_s)
         if cut:
@@ -183,6 +190,15 @@ class Worker:
                 for state, count in (("busy", upstream.pool.outstanding), ("idle", upstream.pool.idle)):
                     self._row.set("pagefence_edge_upstream_connections", upstream.name, state, to=count)
             await asyncio.sleep(_GAUGES_S)
+
+
+async def _another(ends: asyncio.Queue[signal.Signals]) -> None:
+    """A second wish to end. systemd signals every process, and the parent hands its own on: that is one."""
+    first = asyncio.get_running_loop().time()
+    while True:
+        await ends.get()
+        if asyncio.get_running_loop().time() - first > _ONE_S:
+            return
 
 
 def _run(main: Coroutine[Any, Any, int]) -> int:

@@ -24,9 +24,10 @@ Tick = Callable[[str, int, int], None]
 REST_S = 20.0
 SHORT_S = 10.0
 LONG_S = 60.0  # a run of this length has to have seen everything, and shows a slope
-# Of all processes over the second half, as a line through the least of every few seconds has it: a reader that stalls
-# holds up to 2.3 MiB for a while, and several do at a time. 6 MiB in 30,000 requests are 200 bytes for each.
-GROWTH_MIB = 6.0
+# Of each worker over the second half, as a line through the least of every few seconds has it: what a worker holds
+# moves by some MiB with how much comes at once, and with how many readers stall (2.3 MiB each). In five minutes of
+# 200 requests a second that is half a KiB for each.
+GROWTH_MIB = 8.0
 BUCKETS = 8
 LONGER = 4  # times as long may a run take, on a busy machine, until it has seen what it is for
 RACED = 0.002  # of all answers: more would be no race
@@ -229,7 +230,7 @@ async def _figures(guard: Guard) -> tuple[Sockets, Sockets]:
             at_upstream = int(metrics.sum("pagefence_edge_upstream_connections"))
             said = Sockets(int(metrics.sum("pagefence_edge_connections")), at_upstream)
             busy = metrics.sum("pagefence_edge_upstream_connections", state="busy")
-            if real.clients != 50 or busy < 10:
+            if real.clients < 45 or busy < 5:
                 said = Sockets(-1, -1)
                 await asyncio.sleep(0.1)
     finally:
@@ -253,7 +254,7 @@ async def _drains(plan: Plan, guard: Guard, outcome: Outcome) -> None:
         try:
             seen = judge(expected, await asker.reply())
         except Gone:
-            seen = Seen("drains", "gone")
+            seen = Seen("drains", "gone", f"late: {(asker, expected) in late}")
         if seen.kind != "whole":
             outcome.broken.append(f"lost while the edge ended: {seen}")
         outcome.drained += seen.kind == "whole"
@@ -291,7 +292,7 @@ def _totals(plan: Plan, outcome: Outcome) -> list[str]:
     if crowd.counts["raced"] > max(2.0, RACED * outcome.requests):
         broken.append(f"{crowd.counts['raced']} answers of nobody: too many to be races")
     grew, requests = outcome.growth
-    if plan.seconds >= LONG_S and grew > GROWTH_MIB:
+    if plan.seconds >= LONG_S and grew > GROWTH_MIB * plan.workers:
         broken.append(f"memory grew by {grew:.1f} MiB over the second half, {requests} requests")
     if not broken and not outcome.broken:
         broken += [f"the run is void: no {what}" for what in missing(plan, outcome)]

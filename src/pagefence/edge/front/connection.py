@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 from pagefence.edge.front.replies import head_of, retry_after, too_large
 from pagefence.edge.refusal import Refusal, body_of
 from pagefence.edge.wire import bodies
+from pagefence.edge.wire.arrived import readable
 from pagefence.edge.wire.heads import CHUNKED, Malformed, RequestHead, request_head
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 SLOWEST = 32 * 1024  # bytes of a body a second, after its first `body_s`: a drip does not hold a place
 _AHEAD = 64 * 1024  # what may come before its turn; who sends more is no client of this API
 _LINGER_S = 2.0  # so long we still read, unheard, so that a refusal is not lost in a reset
+_GRACE_S = 1.0  # for a request that is on its way when the service ends
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _NEVER = float("inf")
 
@@ -264,13 +266,22 @@ class Connection(asyncio.Protocol):
             self.abort()
         elif self._ahead:
             self._refuse(Refusal(408, "request_timeout", "the headers did not come in time"))
+        elif readable(self._transport):
+            self.due = self._front.now() + _GRACE_S  # what lies in the kernel is heard first
         else:
             self._transport.close()
 
     def wind_up(self) -> None:
-        """The service ends: close now when idle, else after the reply."""
+        """The service ends: close now when idle, else after the reply.
+
+        Not over a request that lies in the kernel already. Who has just come may say what it wants.
+        """
         self._closing = True
-        if self._task is None and not self._discarding:
+        if self._task is not None or self._discarding:
+            return
+        if self._heading or readable(self._transport):
+            self.due = min(self.due, self._front.now() + _GRACE_S)
+        else:
             self._transport.close()
 
     # --- how a reply looks

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import select
 from collections import deque
 from typing import Final, cast
 
 from pagefence.edge.upstream.failures import Died, Failure, Lied, TooSlow
 from pagefence.edge.wire import bodies
+from pagefence.edge.wire.arrived import arrival
 from pagefence.edge.wire.heads import Malformed, ResponseHead, response_head
 
 HEAD_BYTES: Final = 64 * 1024
@@ -42,8 +42,7 @@ class Link(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._arrived = select.poll()
-        self._arrived.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
+        self._arrived = arrival(transport.get_extra_info("socket"))
         self.open = True
 
     def connection_lost(self, error: Exception | None) -> None:

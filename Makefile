@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.installed
 MOONCAKE_LIBRARIES := libibverbs1 libnl-3-200 libnl-route-3-200 libnuma1 libcurl4
 
-.PHONY: help setup verify test test-slow test-engines soak soak-edge test-mooncake test-browser mutation explore lint format bench bench-peers bench-engine bench-edge docs matrix power clean
+.PHONY: help setup verify debian test test-slow test-engines soak soak-edge test-mooncake test-browser mutation explore lint format bench bench-peers bench-engine bench-edge docs matrix power clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*##/\t/' | expand -t 14
@@ -22,9 +22,19 @@ setup: $(READY) ## virtual environment, dependencies and the model
 verify: setup ## prove the embedded fleet (ARGS="--fault stub-transfer --guards off" to see it fail)
 	@$(BIN)/pagefence verify $(ARGS)
 
-# Rules of deploy/prometheus are checked with promtool where it is there: apt-get install prometheus
-test: setup ## the test suite, under five minutes on two cores
-	$(BIN)/python -m pytest -n 3 --dist loadgroup $(ARGS)
+# Alert rules are checked with promtool, and edges that share with a Redis: what lacks is installed where that is allowed,
+# else its tests say that they were skipped.
+DEBIAN := promtool:prometheus redis-server:redis-server
+debian:
+	@for each in $(DEBIAN); do command -v $${each%%:*} > /dev/null || missing="$$missing $${each##*:}"; done; \
+	  if [ -n "$$missing" ] && [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
+	    { apt-get update -q && apt-get install -y -q --no-install-recommends $$missing; } > /dev/null 2>&1 \
+	      || echo "Not installed:$$missing; tests that need it are skipped"; fi
+
+# Dozens of processes run what the tests test: without byte code each would compile all of it again.
+test: export PYTHONDONTWRITEBYTECODE =
+test: setup debian ## the test suite, under five minutes on two cores
+	$(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder $(ARGS)
 
 test-slow: setup ## what needs minutes: token parity, detection power
 	$(BIN)/python -m pytest -m slow $(ARGS)

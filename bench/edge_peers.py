@@ -1,8 +1,9 @@
-"""What the edge is measured beside and with, set up once: sglang-router, LiteLLM's proxy, nginx, wrk.
+"""What the edge is measured beside and with, set up once: sglang-router, LiteLLM's proxy, tokenizers, nginx, wrk.
 
     python -m bench.edge_peers [--check]
 
-Each proxy in an environment of its own, in the folder of `bench.peers`; nginx and wrk are Debian's.
+Each proxy in an environment of its own, in the folder of `bench.peers`, tokenizers in a folder that can be put into
+`sys.path`; nginx and wrk are Debian's.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from bench.peers import CannotSetUp
@@ -20,6 +21,9 @@ from pagefence.models import cache_dir
 
 ROUTER = "sglang-router==0.3.2"
 LITELLM = "litellm[proxy]==1.106.4"  # 1.107.0 was reported compromised
+COUNTERS = "counters"
+TOKENIZERS = ("tiktoken==0.14.0", "kitoken==0.11.1")
+_PIP = ("-m", "pip", "--disable-pip-version-check", "install")
 TOOLS = {"nginx": "nginx-light", "wrk": "wrk"}
 
 
@@ -39,6 +43,11 @@ def litellm() -> Path:
     return home() / "litellm" / "bin" / "litellm"
 
 
+def counters() -> Path:
+    """A folder with other tokenizers; it may not be there."""
+    return home() / COUNTERS
+
+
 def tool(name: str) -> Path | None:
     """nginx or wrk, in /usr/sbin too, which is not everybody's PATH."""
     found = shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
@@ -47,21 +56,27 @@ def tool(name: str) -> Path | None:
 
 def missing() -> list[str]:
     """Names of what is not there."""
-    there = {"router": (home() / "router.ready").exists(), "litellm": (home() / "litellm.ready").exists()}
-    return [name for name, ready in there.items() if not ready] + [name for name in TOOLS if tool(name) is None]
+    made = [name for name in ("router", "litellm", COUNTERS) if not (home() / f"{name}.ready").exists()]
+    return made + [name for name in TOOLS if tool(name) is None]
 
 
-def set_up(say: Callable[[str], None]) -> None:
-    """Do what is missing. Raises CannotSetUp."""
+def set_up(say: Callable[[str], None], needed: Collection[str] | None = None) -> None:
+    """Do what is missing, of what is needed (None: of all). Raises CannotSetUp."""
     for name in missing():
+        if needed is not None and name not in needed:
+            continue
         if name in TOOLS:
             _apt(name)
             continue
-        package = ROUTER if name == "router" else LITELLM
-        say(f"{name}: an environment with {package}")
-        _step(name, sys.executable, "-m", "venv", "--clear", home() / name)
-        pip = (home() / name / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "install")
-        _step(name, *pip, package)
+        if name == COUNTERS:
+            say(f"{name}: {', '.join(TOKENIZERS)}")
+            into = ("--upgrade", "--target", counters())
+            _step(name, sys.executable, *_PIP, *into, *TOKENIZERS)
+        else:
+            package = ROUTER if name == "router" else LITELLM
+            say(f"{name}: an environment with {package}")
+            _step(name, sys.executable, "-m", "venv", "--clear", home() / name)
+            _step(name, home() / name / "bin" / "python", *_PIP, package)
         (home() / f"{name}.ready").touch()
 
 

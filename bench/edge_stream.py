@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import sys
 import time
 from dataclasses import dataclass
 
 from pagefence.edge.wire.bodies import ChunkedBody
 
-EVENT = b'data: {"id":"x","object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":" word"}}]}\n\n'
+EVENT = b'data: {"id":"%08x","object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":" word"}}]}\n\n'
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-CHUNK = b"%x\r\n%b\r\n" % (len(EVENT), EVENT)
+SIZE = len(EVENT % 0)
 DONE = b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n"
 
 
@@ -31,6 +32,8 @@ class Timed:
 async def upstream(port: int, chunks: int, gap_s: float) -> None:
     """Answer every POST with a stream, every GET with 200."""
 
+    numbers = itertools.count()
+
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
@@ -40,8 +43,9 @@ async def upstream(port: int, chunks: int, gap_s: float) -> None:
                     continue
                 await reader.readexactly(int(head.partition(b"content-length:")[2].split(b"\r\n")[0]))
                 writer.write(HEAD)
+                chunk = b"%x\r\n%b\r\n" % (SIZE, EVENT % next(numbers))  # two answers of one id are a finding
                 for number in range(chunks):
-                    writer.write(CHUNK)
+                    writer.write(chunk)
                     if gap_s and number < chunks - 1:
                         await asyncio.sleep(gap_s)
                 writer.write(DONE)

@@ -21,6 +21,7 @@ from pagefence.cli import app
 from pagefence.files import CannotWrite
 from pagefence.options import build
 from pagefence.probes import PROBES
+from pagefence.probes.sentinel_file import read_sentinels
 from pagefence.run import run
 from tests.probes.toy import KEYS, Toy, running, served
 
@@ -104,6 +105,45 @@ def test_keys_may_come_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     path.write_text(f"export PAGEFENCE_KEY_A='{KEYS[0]}'\nPAGEFENCE_KEY_B={KEYS[1]}\n")
     with running(Toy()) as toy:
         assert run(app, ["canary", toy.url, "--keys-file", str(path)]) == 0
+
+
+def test_planted_words_are_written_down_under_the_edges_names(
+    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pagefence.probes.asking.SEEN_S", 0.0)
+    path = tmp_path / "live.json"
+    with running(Toy()) as toy:
+        names = ["--tenant-a", "acme", "--tenant-b", "globex"]
+        line = [toy.url, "--yes", "--sentinels", str(path), *names]
+        assert run(app, ["canary", *line]) == 0
+        first = read_sentinels(path)
+        assert run(app, ["verify", *line]) == 0
+    both = read_sentinels(path)
+    assert {s.tenant for s in both} == {"acme", "globex"}
+    assert len(both) > 2 * len(first)
+    assert [s.words for s in both[: len(first)]] == [s.words for s in first]  # those of the first run stay live
+    assert f"--sentinels {path} --tenant-a acme --tenant-b globex" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["http://127.0.0.1:9", "--tenant-a", "acme"], "give --sentinels FILE with it"),
+        (["--sentinels", "FILE"], "--sentinels is for a fleet that is there already"),
+        (["http://127.0.0.1:9", "--sentinels", "FILE", "--tenant-b", "canary-a"], "both tenants"),
+        (["http://127.0.0.1:9", "--sentinels", "FILE", "--tenant-b", ""], "no name of a tenant"),
+        (["http://127.0.0.1:9", "--sentinels", "FILE", "--json", "FILE"], "which is the file of --sentinels"),
+        (["http://127.0.0.1:9", "--sentinels", "."], "is no file"),
+        (["http://127.0.0.1:9", "--sentinels", __file__], "holds no sentinels"),
+    ],
+)
+def test_a_place_for_planted_words_that_cannot_be_is_told_before_the_run(
+    flags: list[str], said: str, tmp_path: Path, capsys: Captured
+) -> None:
+    path = str(tmp_path / "live.json")
+    assert run(app, ["canary", *(path if flag == "FILE" else flag for flag in flags)]) == 2
+    assert said in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_every_report_is_written_and_one_may_go_to_standard_output(tmp_path: Path, capsys: Captured) -> None:
@@ -238,7 +278,7 @@ def test_an_internal_error_is_3_and_never_1(capsys: Captured, monkeypatch: pytes
     assert "Traceback" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["verify", "gate", "canary"])
+@pytest.mark.parametrize("command", ["verify", "gate", "canary", "hash-key"])
 def test_help_teaches_with_an_example(command: str, capsys: Captured) -> None:
     assert run(app, [command, "--help"]) == 0
     assert "Example" in capsys.readouterr().out

@@ -9,12 +9,14 @@ import typer
 
 from pagefence import __version__
 from pagefence.edge.command import edge
+from pagefence.edge.hash_key import hash_key_command
 from pagefence.engine.command import serve
 from pagefence.flags import (
     Embedded,
+    Figures,
     Floor,
-    Headroom,
     Keep,
+    Planted,
     Policy,
     Prompts,
     Races,
@@ -46,7 +48,7 @@ app = typer.Typer(
 
 
 @app.command()
-@takes(Where, Prompts, Salt, Headroom, Floor, Reports, Embedded, Keep, WithRace, Races)
+@takes(Where, Prompts, Planted, Salt, Figures, Floor, Reports, Embedded, Keep, WithRace, Races)
 def verify(**given: Any) -> None:
     """Run all probes against a fleet and give a verdict with its evidence.
 
@@ -62,7 +64,7 @@ def verify(**given: Any) -> None:
 
 
 @app.command()
-@takes(Where, Headroom, Policy, Reports, Embedded)
+@takes(Where, Figures, Policy, Reports, Embedded)
 def gate(**given: Any) -> None:
     """Hold the live figures of every node against the rules. Sends no prompt, but for --active.
 
@@ -78,17 +80,21 @@ def gate(**given: Any) -> None:
 
 
 @app.command()
-@takes(Where, Prompts, Reports, Embedded, Keep)
+@takes(Where, Prompts, Planted, Reports, Embedded, Keep)
 def canary(**given: Any) -> None:
     """Tenant A plants words on every page, tenant B reads: does any answer hold another's words, or lose its own?
 
-    Example: PAGEFENCE_KEY_A=... PAGEFENCE_KEY_B=... pagefence canary http://router:8000 --yes
+    Examples:
+
+    PAGEFENCE_KEY_A=... PAGEFENCE_KEY_B=... pagefence canary http://router:8000 --yes
+
+    pagefence canary http://edge:8780 --yes --sentinels live.json       the edge looks for these words in all answers
     """
     _go("canary", ("canary",), given)
 
 
 @app.command()
-@takes(Where, Watching, Headroom)
+@takes(Where, Watching, Planted, Figures)
 def watch(**given: Any) -> None:
     """Run probes on a schedule, keep what they find, and tell it to Prometheus and on a small page.
 
@@ -188,6 +194,7 @@ def replay(**given: Any) -> None:
 
 app.command()(serve)
 app.command()(edge)
+app.command("hash-key", context_settings={"allow_extra_args": True})(hash_key_command)
 app.command("explore")(explore_command)
 app.command()(advisories)
 app.add_typer(models_app, name="models")

@@ -9,6 +9,8 @@ from typing import Annotated, get_type_hints
 
 import typer
 
+from pagefence.probes.sentinel_file import TENANTS
+
 _Yes = Annotated[bool, typer.Option("--yes", help="Do not ask before sending prompts to a fleet that is not ours.")]
 _Report = "report; - for standard output."
 _KEYS = "PAGEFENCE_KEY_A=..., _B, _ADMIN; instead of the environment."
@@ -90,6 +92,25 @@ class Prompts:
     ] = None
 
 
+class Planted:
+    """For an edge that looks for the planted words in everybody's answers."""
+
+    sentinels: Annotated[
+        Path | None,
+        typer.Option(
+            "--sentinels", metavar="FILE", help="Gets the words before they are planted, for the edge's live scan."
+        ),
+    ] = None
+    tenant_a: Annotated[
+        str | None,
+        typer.Option("--tenant-a", metavar="NAME", help=f"Name of the first one at the edge. Default: {TENANTS[0]}."),
+    ] = None
+    tenant_b: Annotated[
+        str | None,
+        typer.Option("--tenant-b", metavar="NAME", help=f"And of the second one. Default: {TENANTS[1]}."),
+    ] = None
+
+
 class Salt:
     """How the two tenants are told apart where that is not by their keys."""
 
@@ -126,21 +147,21 @@ class Reports:
     ] = False
 
 
-class Headroom:
-    """The gate's one figure that every command with a gate has."""
+class Figures:
+    """The gate's figures that every command with a gate has."""
 
     headroom: Annotated[
         float | None,
         typer.Option("--headroom", min=1.0, max=100.0, help="The pool must cover context x this (I8). Default: 1.25."),
+    ] = None
+    edge_limit: Annotated[
+        int | None, typer.Option("--edge-limit", min=1, metavar="N", help="The longest prompt that the edge lets in.")
     ] = None
 
 
 class Policy:
     """What the gate is asked to hold a fleet against."""
 
-    edge_limit: Annotated[
-        int | None, typer.Option("--edge-limit", min=1, metavar="N", help="The longest prompt that the edge lets in.")
-    ] = None
     active: Annotated[
         bool, typer.Option("--active", help="Also send the few requests that must be refused. Asks first; see --yes.")
     ] = False

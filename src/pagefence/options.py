@@ -25,12 +25,13 @@ from pagefence.probes.latency.offline import Source, source
 from pagefence.probes.latency.policy import ROUNDS, Timing
 from pagefence.probes.race.plan import NAME as RACE
 from pagefence.probes.race.plan import Profile
+from pagefence.probes.sentinel_file import TENANTS, SentinelFile
 from pagefence.session import Options
 from pagefence.verdict.power import LEAK_RATE
 
 _THOROUGH = 8192
 _EMBEDDED_ONLY = ("fault", "guards", "model", "thorough", "keep")
-_FLEET_ONLY = ("declare", "retries", "ca", "client_cert", "client_key")
+_FLEET_ONLY = ("declare", "retries", "ca", "client_cert", "client_key", "sentinels")
 _REPORTS = ("json", "junit", "sarif", "html")
 _NO_FIGURE = ("no number of tokens; write --declare {}=8192", "no whole number above 0; write --declare {}=989e12")
 _STANDARD_OUTPUT = ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
@@ -66,6 +67,8 @@ def build(command: str, probes: tuple[str, ...], given: Mapping[str, Any], envir
         raise Usage("--dry-run starts nothing, and only a fault's own world tells its figures: leave --fault out")
     if fault and given.get("thorough"):
         raise Usage("--thorough sets the context, but the world of a fault is its own")
+    edge_limit = given.get("edge_limit") or file.edge_limit
+    planned_only = bool(given.get("dry_run"))
     recipe = Recipe(model=given.get("model"), fault=fault, guards=guards)
     if given.get("thorough"):
         recipe = recipe.scaled(_THOROUGH)
@@ -79,8 +82,8 @@ def build(command: str, probes: tuple[str, ...], given: Mapping[str, Any], envir
         seed=given.get("seed"),
         leak_rate=_rate(given),
         headroom=_number("headroom", given, file.headroom, _HEADROOM),
-        edge_limit=given.get("edge_limit") or file.edge_limit,
-        active=bool(given.get("active")),
+        edge_limit=edge_limit,
+        active=bool(given.get("active")) or (command == "verify" and edge_limit is not None and not planned_only),
         inside=bool(given.get("inside")),
         budget=given.get("budget"),
         dry_run=bool(given.get("dry_run")),
@@ -100,6 +103,7 @@ def build(command: str, probes: tuple[str, ...], given: Mapping[str, Any], envir
         timing=_timing(command, given),
         calibrate=given.get("calibrate"),
         race=_race(given, RACE in probes),
+        sentinels=_sentinels(given),
         line=_line(command, given),
     )
 
@@ -229,7 +233,7 @@ def _whole(value: str) -> str:
 def _apart(given: Mapping[str, Any]) -> None:
     """Each report goes to a place of its own. Raises Usage."""
     seen: dict[str, str] = {}
-    for name in ("fleet", "keys_file", "lock", "log", "calibration", "calibrate", *_REPORTS):
+    for name in ("fleet", "keys_file", "lock", "log", "calibration", "calibrate", "sentinels", *_REPORTS):
         if not given.get(name):
             continue
         place = _place(given[name]) if name in _REPORTS else str(given[name])
@@ -279,6 +283,18 @@ def _race(given: Mapping[str, Any], races: bool) -> Profile:
     return replace(Profile(), **said)
 
 
+def _sentinels(given: Mapping[str, Any]) -> SentinelFile | None:
+    """Where planted words are written down. Raises Usage."""
+    path = given.get("sentinels")
+    named = next((name for name in ("tenant_a", "tenant_b") if given.get(name) is not None), None)
+    if path is None and named is not None:
+        raise Usage(f"{_flag(named)} is a name in a file of sentinels: give --sentinels FILE with it")
+    if path is None:
+        return None
+    first, second = (given.get(name) for name in ("tenant_a", "tenant_b"))
+    return SentinelFile(path, (TENANTS[0] if first is None else first, TENANTS[1] if second is None else second))
+
+
 def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
@@ -307,6 +323,9 @@ def _line(command: str, given: Mapping[str, Any]) -> str:
         "client_cert",
         "client_key",
         "salt_field",
+        "sentinels",
+        "tenant_a",
+        "tenant_b",
         "calibration",
         "calibrate",
         "rounds",

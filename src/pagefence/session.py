@@ -36,6 +36,7 @@ from pagefence.probes.latency.policy import Timing
 from pagefence.probes.race.plan import Profile
 from pagefence.probes.rehearsal import rehearse
 from pagefence.probes.salt.sharing import Sharing
+from pagefence.probes.sentinel_file import SentinelFile
 from pagefence.run import terminated_is_interrupted
 from pagefence.ticker import Ticker
 from pagefence.verdict.decide import CLEAN, EXIT_CLEAN, decide
@@ -83,6 +84,7 @@ class Options:
     timing: Timing = field(default_factory=Timing)
     calibrate: Path | None = None
     race: Profile = field(default_factory=Profile)
+    sentinels: SentinelFile | None = None
     line: str = "pagefence verify"
 
     @property
@@ -101,6 +103,8 @@ def conduct(options: Options) -> int:
     check_reports(options)
     if options.calibrate is not None:
         check_writable(options.calibrate)
+    if options.sentinels is not None:
+        options.sentinels.check()
     seed = options.seed if options.seed is not None else secrets.randbelow(2**31)
     examination = Examination(_config(options, seed))
     started = time.monotonic()
@@ -312,6 +316,7 @@ def _config(options: Options, seed: int) -> Config:
         options.timing,
         _asked(options),
         options.race,
+        options.sentinels,
     )
 
 

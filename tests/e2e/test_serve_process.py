@@ -18,6 +18,7 @@ import pytest
 from pagefence.cli import app
 from pagefence.run import run
 from tests.e2e.fleets import MODEL, Fleet, complete, descendants, gone, serving
+from tests.e2e.small_model import write_small_model
 
 SERVE = (sys.executable, "-m", "pagefence", "serve")
 
@@ -101,15 +102,16 @@ def test_kill_9_takes_the_workers_along_the_next_start_sweeps_and_ctrl_c_leaves_
 ) -> None:
     """One life after the other: a start is what costs."""
     own = {"TMPDIR": str(temporary)}
+    flags = ("--kv-pool-tokens", "2560", "--model", str(write_small_model(tmp_path / "small.gguf")))
     shared = segments()
-    with serving(tmp_path, "--kv-pool-tokens", "2560", environ=own) as fleet:
+    with serving(tmp_path, *flags, environ=own) as fleet:
         family = descendants(fleet.process.pid)
         assert len(family) >= 3, "the workers are not children of the router"
         fleet.process.kill()
         assert gone(family), "a worker outlived the router"
     stale = run_dirs(temporary)
     assert stale, "the test is void: kill -9 should have left the folder"
-    with serving(tmp_path, "--kv-pool-tokens", "2560", environ=own) as fleet:
+    with serving(tmp_path, *flags, environ=own) as fleet:
         assert run_dirs(temporary), "the test is void: the fleet's folder is somewhere else"
         assert not stale & run_dirs(temporary)
         family = descendants(fleet.process.pid)
@@ -124,12 +126,15 @@ def test_kill_9_takes_the_workers_along_the_next_start_sweeps_and_ctrl_c_leaves_
     assert segments() <= shared
 
 
-def test_a_port_in_use_is_one_clear_line(fleet: Fleet) -> None:
+def test_a_port_in_use_is_one_clear_line(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PAGEFENCE_API_KEYS", "a=secret-key")
     port = fleet.router.rsplit(":", 1)[1]
-    ended = run_serve("--port", port)
-    assert ended.returncode == 2
-    assert f"127.0.0.1:{port}" in ended.stderr
-    assert "Traceback" not in ended.stderr
+    assert run(app, ["serve", "--port", port]) == 2
+    error = capsys.readouterr().err
+    assert f"127.0.0.1:{port}" in error
+    assert error.count("\n") == 1
 
 
 def test_a_missing_model_is_one_clear_line() -> None:

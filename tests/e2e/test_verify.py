@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.small_model import write_small_model
+
 
 def pagefence(folder: Path, *arguments: str, timeout: float = 1200) -> tuple[int, dict[str, Any], str]:
     """(exit code, JSON report, what a person saw)."""
@@ -21,7 +23,8 @@ def pagefence(folder: Path, *arguments: str, timeout: float = 1200) -> tuple[int
 
 
 def test_the_gate_alone_stops_a_pool_below_the_context_and_sends_no_prompt(tmp_path: Path) -> None:
-    code, report, said = pagefence(tmp_path, "gate", "--fault", "pool-below-context")
+    model = str(write_small_model(tmp_path / "small.gguf"))
+    code, report, said = pagefence(tmp_path, "gate", "--fault", "pool-below-context", "--model", model)
     assert (code, report["verdict"], report["exit_code"]) == (1, "FAIL", 1)
     assert "pool 1,024 tokens, needs 2,560" in said
     assert report["cost"]["requests"] == 0

@@ -25,7 +25,8 @@ class Served:
     guard: Guard
 
     def metrics(self) -> Metrics:
-        return _waited(self.guard.metrics())
+        found: Metrics = _waited(self.guard.metrics())
+        return found
 
 
 @contextlib.contextmanager

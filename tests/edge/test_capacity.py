@@ -92,6 +92,10 @@ def test_a_node_without_a_pool_leaves_the_room_unknown() -> None:
     silent = replace(facts.nodes[0], url="http://second", pool=unknown("/metrics", "is 0, which says nothing"))
     both = replace(facts, nodes=(*facts.nodes, silent))
     assert room_of(both) == "http://second /metrics is 0, which says nothing"
+    untold = replace(silent, pool=replace(silent.pool, source="", problem="is told by no endpoint of this engine"))
+    assert room_of(replace(facts, nodes=(untold,))) == (
+        "http://second: the size of its pool is told by no endpoint of this engine; capacity.limit can declare one"
+    )
     broken = replace(facts, nodes=(replace(facts.nodes[0], problem="says two things"),))
     assert room_of(broken) == "(declared) says two things"
 

@@ -298,7 +298,6 @@ def test_too_much_that_waits_is_refused_and_what_ended_makes_room() -> None:
         assert all(not isinstance(counts, Refusal) for counts in await asyncio.gather(*tasks))
         assert counting.waiting == 0
         assert not isinstance(await counting.count(needs(of_tenant("2"))), Refusal)
-        counting.close()
 
     asyncio.run(play())
 
@@ -316,7 +315,6 @@ def test_one_tenant_cannot_fill_the_queue() -> None:
         counter.go.set()
         assert not isinstance(await other, Refusal)
         await first
-        counting.close()
 
     asyncio.run(play())
 
@@ -328,7 +326,6 @@ def test_long_texts_wait_only_so_far_as_there_is_memory_for_them() -> None:
         assert isinstance(refused, Refusal)
         assert refused.code == "overloaded"
         assert not isinstance(await counting.count(needs(chat_of("x" * 50))), Refusal)
-        counting.close()
 
     asyncio.run(play())
 
@@ -349,7 +346,6 @@ def test_a_client_that_goes_ends_its_count() -> None:
             await asyncio.sleep(0.005)
         assert counting.waiting == 0
         assert counter.given_up == 1  # the other never began
-        counting.close()
 
     asyncio.run(play())
 
@@ -365,7 +361,6 @@ def test_what_a_template_or_a_codec_refuses_is_the_clients_fault() -> None:
         none = await Counting(bare, CountingSettings()).count(needs(chat_of("hello")))
         assert isinstance(none, Refusal)
         assert "no chat template" in none.message
-        counting.close()
 
     asyncio.run(play())
 

@@ -110,7 +110,7 @@ async def test_two_clients_at_once_get_their_own_answers() -> None:
         ("POST", "/v1/chat%2fcompletions", 404, "not_found"),
         ("POST", "//v1/chat/completions", 404, "not_found"),
         ("POST", "/generate", 404, "not_found"),
-        ("GET", "/server_info", 404, "not_found"),
+        ("GET", "/get_server_info", 404, "not_found"),
         ("POST", "/livez", 405, "method_not_allowed"),
     ],
 )

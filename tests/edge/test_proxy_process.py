@@ -26,7 +26,7 @@ from pagefence.edge import joined
 from pagefence.edge.command import edge
 from pagefence.edge.passing import passing
 from pagefence.run import run
-joined.Joined.steps = lambda self, settings: passing()
+joined.Joined.steps = lambda self, settings, tells: passing()
 app = typer.Typer()
 app.command()(edge)
 sys.exit(run(app, sys.argv[1:]))

@@ -44,6 +44,11 @@ def test_a_line_tells_how_a_request_ended() -> None:
     )  # fmt: skip
 
 
+def test_a_line_without_fields_is_json_too() -> None:
+    (line,) = lines_of(lambda log: log("shared_up"))
+    assert line["event"] == "shared_up"
+
+
 def test_with_requests_off_only_what_went_wrong_is_said() -> None:
     def write(log: Log) -> None:
         recorder = Recorder(Meters(families(1), 1).row(0), log, False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -212,7 +213,7 @@ def watched_by(watch: Censor) -> Steps:
     async def which(admitted: Admitted) -> Watch:
         return watch
 
-    return Steps(plain.tenant, plain.read, plain.clean, plain.admit, plain.outgoing, which)
+    return replace(plain, watch=which)
 
 
 @played

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pagefence.edge import reading
 from pagefence.edge.reading import Limits, check_headers, read, read_object
 from pagefence.edge.refusal import Refusal
 
@@ -70,7 +71,9 @@ def test_every_json_object_is_read_as_what_it_is(body: dict[str, Any], ascii_onl
         (b'{"a":1,}', "cannot be read as JSON"),
         (b'{"a":1 /* b */}', "cannot be read as JSON"),
         (b'{"a":' + b"[" * 70 + b"]" * 70 + b"}", "more than 64 deep"),
-        (b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "more than 64 deep"),
+        (b'{"a":' + b"[" * 40_000 + b"]" * 40_000 + b"}", "more than 64 deep"),
+        (b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "more than 50,000 objects and arrays"),
+        (b'{"a":[' + b",".join([b"[]"] * 60_000) + b"]}", "more than 50,000 objects and arrays"),
         (b'{"a":[' + b",".join([b"{}"] * 60_000) + b"]}", "more than 50,000 objects"),
     ],
     ids=lambda part: str(part)[:40],
@@ -88,7 +91,7 @@ def test_whole_characters_pass_however_they_are_written(raw: bytes) -> None:
 
 @pytest.mark.parametrize("filler", ["", "x" * 100_000])
 def test_a_long_body_is_held_to_the_same_rules_as_a_short_one(filler: str) -> None:
-    """Two ways lead to one judgement: short bodies are written again and compared, long ones read name by name."""
+    """Two ways lead to one judgement: what is the same when written again, and what has to be read name by name."""
     assert refused(b'{"f":"%s","a":1,"a":1}' % filler.encode()).code == "invalid_json"
     assert read_object(b'{"f":"%s","a":1.50, "b":"\\u0061"}' % filler.encode(), LIMITS) == {
         "f": filler,
@@ -104,6 +107,35 @@ def test_depth_counts_structure_and_not_brackets_in_a_text() -> None:
     raw = json.dumps({"a": inside, "b": [[]] * 500}).encode()
     assert isinstance(read_object(raw, LIMITS), dict)
     assert isinstance(read_object(json.dumps({"a": [[inside]]}).encode(), LIMITS), Refusal)
+
+
+@pytest.mark.parametrize("code", ["a[0] = {x} ", 'a["b"] = "{" + "\\" + "[" ', "[" * 40, '\\"[{'])
+def test_brackets_of_a_long_text_are_no_objects(code: str) -> None:
+    body = {"messages": [{"role": "user", "content": code * 60_000}]}
+    assert read_object(json.dumps(body).encode(), LIMITS) == body
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.recursive(st.text('a"\\[{]}', max_size=6), lambda of: st.lists(of) | st.dictionaries(st.text('"[{'), of)))
+def test_objects_and_arrays_are_counted_as_a_reader_finds_them(value: Any) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(reading, "_SLICE", 3)
+        patched.setattr(reading, "_RARE", 1)
+        assert reading._holders(json.dumps({"a": value}).encode(), 0) == 1 + holders(value)
+
+
+def holders(value: Any) -> int:
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return isinstance(value, dict | list) + sum(map(holders, inside))
+
+
+@pytest.mark.parametrize("nothing_else", [b"", b" ", b"\\u0061"])
+def test_a_million_token_ids_are_read_as_they_stand(nothing_else: bytes) -> None:
+    ids = list(range(1_000_000))
+    raw = b'{"user":"%b","prompt":%b}' % (nothing_else, json.dumps(ids, separators=(",", ":")).encode())
+    body = read_object(raw, LIMITS)
+    assert isinstance(body, dict)
+    assert body["prompt"] == ids
 
 
 def test_a_body_may_be_as_large_as_the_limit_and_no_larger() -> None:

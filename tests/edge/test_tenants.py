@@ -251,7 +251,8 @@ def test_the_environment_may_hold_keys_as_they_are_or_hashed(tmp_path: Path) -> 
     ("text", "said"),
     [
         (f'[tenant.acme]\nkeys = ["{KEY}"]', "not hashed"),
-        (f"[tenant.acme]\nkeys = [{KEY}]", "no TOML"),
+        (f"[tenant.acme]\nkeys = [{KEY}]", r"no TOML \(at line 2, column [0-9]+\)$"),
+        (toml(("acme", KEY), ("acme", KEY)), r"no TOML \(at line [0-9]+, column [0-9]+\)$"),
         (f'[tenant.acme]\nkey = "{KEY}"', "unknown field `key`"),
         (toml(("acme", KEY), ("globex", KEY)), "another tenant"),
         ("[tenant]", "nobody could ask"),

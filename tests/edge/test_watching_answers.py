@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagefence.edge.call import Admitted, Call, Operation, Tenant
+from pagefence.edge.refusal import body_of
 from pagefence.edge.watching import (
     Action,
     Actions,
@@ -29,6 +30,7 @@ from pagefence.edge.watching import (
     read_sentinels,
 )
 from pagefence.edge.watching.finding import Doubt
+from pagefence.edge.watching.order import ResponseIds
 from pagefence.mistakes import Usage
 from pagefence.probes.latency.floor import Physics
 from pagefence.probes.latency.tally import Floors
@@ -192,6 +194,36 @@ def test_no_two_requests_get_one_response_id() -> None:
     assert kinds(streamed(GOOD, replace(EXPECTED, request_id="req-3"), book)) == [Kind.SHARED_ID]
 
 
+def test_an_upstream_that_changes_its_ids_fills_no_memory() -> None:
+    book = Book()
+    watch = Watch(book, EXPECTED, 0.0)
+    watch.headers(200, 0.1)
+    for number in range(100):
+        watch.event(event("Hello").replace(b'"id":"a"', b'"id":"chatcmpl-%032d"' % number), 0.2)
+    watch.end(1.0)
+    assert len(book.ids._live) == 0
+    assert len(book.ids._ended) == 1
+
+
+@pytest.mark.parametrize(("name", "sure"), [("chatcmpl-7", False), ("chatcmpl-1796069337", False), ("f" * 32, True)])
+def test_only_a_long_id_is_surely_of_one_answer(name: str, sure: bool) -> None:
+    """Some servers take theirs from a clock, and a few mint one for each chunk."""
+    book = Book()
+    answer = [event("Hello", id=name), event(finish="stop", id=name), b"[DONE]"]
+    assert not streamed(answer, replace(EXPECTED, request_id="req-1"), book)
+    (again,) = streamed(answer, replace(EXPECTED, request_id="req-2"), book)
+    assert (again.kind, again.doubt.sure) == (Kind.SHARED_ID, sure)
+    (mixed,) = streamed([event("Hello", id="first"), *answer], replace(EXPECTED, request_id="req-3"), Book())
+    assert (mixed.kind, mixed.doubt.sure) == (Kind.MIXED_STREAM, sure)
+
+
+def test_a_server_that_gives_no_ids_is_no_finding() -> None:
+    book = Book()
+    for number in range(2):
+        answer = [event("Hello", id=""), event(finish="stop", id=""), b"[DONE]"]
+        assert not streamed(answer, replace(EXPECTED, request_id=f"req-{number}"), book)
+
+
 # --- time
 
 
@@ -286,21 +318,19 @@ def finding(kind: Kind, sure: bool = True) -> Finding:
 def test_text_of_another_tenant_never_goes_out_of_a_buffer() -> None:
     done = orders([finding(Kind.FOREIGN_TEXT)], Actions(), buffered=True, at=1.0)
     assert done.instead is not None
-    assert msgspec.json.decode(done.instead)["error"]["code"] == "answer_withheld"
+    assert (done.instead.status, done.instead.code) == (502, "answer_withheld")
     assert done.alert is not None
 
 
-def test_a_stream_is_cut_with_an_error_event() -> None:
-    done = orders([finding(Kind.SENTINEL)], Actions(), buffered=False, at=1.0)
-    assert done.instead is not None
-    assert done.instead.startswith(b'data: {"error"')
-    assert done.instead.endswith(b"\n\n")
+def test_a_stream_is_cut_for_words_that_were_planted_for_somebody_else() -> None:
+    assert orders([finding(Kind.SENTINEL)], Actions(), buffered=False, at=1.0).instead is not None
+    assert orders([finding(Kind.FOREIGN_TEXT)], Actions(), buffered=False, at=1.0).instead is None
 
 
 def test_what_may_be_legal_is_told_and_no_more() -> None:
     done = orders([finding(Kind.FOREIGN_TEXT, sure=False)], Actions(), buffered=True, at=1.0)
     assert (done.instead, done.alert) == (None, None)
-    assert done.lines and done.counted == ((Kind.FOREIGN_TEXT, "I1"),)
+    assert done.lines and done.counted == (finding(Kind.FOREIGN_TEXT, sure=False),)
     assert orders([finding(Kind.FOREIGN_TEXT, sure=False)], Actions(doubts_too=True), True, 1.0).instead is not None
 
 
@@ -310,6 +340,38 @@ def test_what_is_done_is_what_was_chosen(kind: Kind, chosen: frozenset[Action], 
     stops = Action.CUT in chosen or (buffered and Action.QUARANTINE in chosen)
     assert (bool(done.lines), bool(done.counted)) == (Action.LOG in chosen, Action.METRIC in chosen)
     assert (done.alert is not None, done.instead is not None) == (Action.ALERT in chosen, stops)
+
+
+# --- sentinels
+
+
+@pytest.mark.parametrize(
+    ("said", "sure"),
+    [
+        ([0, 1, 2, 3], [True]),
+        ([0, 1, 2], [False]),
+        ([0, 1, None, 3, 4], [True]),
+        ([0, 1, 2, None, 4, 5], [True]),
+        ([0, 1], []),
+        ([3, 2, 1, 0], []),
+    ],
+)
+def test_two_shards_without_a_common_word_are_proof(said: list[int | None], sure: list[bool]) -> None:
+    """Three listed words in a row stand in honest text now and then: two shards, of three words."""
+    text = " ".join("and" if place is None else WORDS[place] for place in said)
+    book = Book(sentinels=Sentinels([Sentinel("0", "planter", WORDS[:6])]))
+    found = whole(
+        {"id": "a", "choices": [{"index": 0, "message": {"content": text}, "finish_reason": "stop"}]}, book=book
+    )
+    assert [each.doubt.sure for each in found if each.kind is Kind.SENTINEL] == sure
+
+
+def test_what_was_a_doubt_is_told_again_when_it_is_proof() -> None:
+    book = Book(sentinels=Sentinels([Sentinel("0", "planter", WORDS[:6])]))
+    between = " is what I would say to that, whatever anybody else may think of it; but " * 2
+    parts = [" ".join(WORDS[:3]), between, " ".join(WORDS[3:6]), " and so on" * 20]
+    found = streamed([*(event(part) for part in parts), event(finish="length"), last(), b"[DONE]"], book=book)
+    assert [each.doubt.sure for each in found if each.kind is Kind.SENTINEL] == [False, True]
 
 
 # --- the whole of it
@@ -333,6 +395,19 @@ def test_expectations_come_from_the_request() -> None:
     body = {"prompt": ["a", "b"], "n": 2}
     assert of_admitted(Admitted(call(body, operation=Operation.COMPLETION), 9, 9, 5)).choices == 4
     assert of_admitted(Admitted(call({"input": "a"}, operation=Operation.EMBEDDING), 9, 9, 5)).choices is None
+
+
+def test_of_a_long_response_id_little_is_kept() -> None:
+    """Upstream may say one of megabytes, and thousands are remembered."""
+    ids, name = ResponseIds(), "a" * 100_000
+    assert ids.claim(name, "one")
+    assert not ids.claim(name, "two")
+    assert ids.others(name, "two")
+    assert ids.claim(name[1:], "three")
+    for request in ("one", "two", "three"):
+        assert ids.release(name[1:] if request == "three" else name, request)
+    assert not ids.claim(name, "four")
+    assert max(map(len, (*ids._live, *ids._ended))) == 64
 
 
 def test_sentinels_are_read_from_a_file(tmp_path: Path) -> None:
@@ -365,8 +440,9 @@ def test_no_word_of_prompt_or_answer_stands_in_a_finding(
     )
     assert found
     done = orders(found, Actions(), False, 1.0)
-    told = [*done.lines, done.alert or b"", done.instead or b"", repr(found).encode()]
-    fixed = " ".join([*map(str, Kind), *(f.doubt.what for f in found), (done.instead or b"").decode(), FIELDS]).lower()
+    refused = body_of(done.instead) if done.instead else b""
+    told = [msgspec.json.encode(done.lines), done.alert or b"", refused, repr(found).encode()]
+    fixed = " ".join([*map(str, Kind), *(f.doubt.what for f in found), refused.decode(), FIELDS]).lower()
     written = {word for prompt in prompts for word in prompt} | {id_, finish}
     # Left out: what sentences and fields of ours hold, and what could be part of a hash.
     for word in (word for word in written if word not in fixed and not set(word) <= set("abcdef")):

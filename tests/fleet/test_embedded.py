@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -122,6 +123,15 @@ def test_what_ignores_sigterm_is_killed_with_its_children(tmp_path: Path) -> Non
         time.sleep(0.02)
     stop(child, grace_s=0.3)
     assert child.returncode == -signal.SIGKILL
+    assert all_gone(pids_in(notes))
+
+
+def test_ctrl_c_while_it_is_being_stopped_is_not_lost(tmp_path: Path) -> None:
+    """A measurement that starts one fleet after the other would otherwise go on with the next."""
+    notes = tmp_path / "notes"
+    interrupt = threading.Timer(0.3, signal.raise_signal, (signal.SIGINT,))
+    with pytest.raises(KeyboardInterrupt), embedded(RECIPE, lambda line: None, stand_in("stubborn", notes)):
+        interrupt.start()
     assert all_gone(pids_in(notes))
 
 

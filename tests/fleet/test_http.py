@@ -191,6 +191,7 @@ def test_a_stream_of_one_endless_line_is_not_kept() -> None:
         async def body() -> AsyncIterator[bytes]:
             while True:
                 yield b"x" * (1 << 20)
+                await asyncio.sleep(0)  # else the server never learns that its client has gone, and sends for ever
 
         return StreamingResponse(body(), media_type="text/event-stream")
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pagefence.fleet import Answer, ErrorBody, Figure, FleetFacts, NodeFacts
-from pagefence.fleet.facts import DECODE, PREFILL, UNKNOWN
+from pagefence.fleet.facts import DECODE, PREFILL, ROUTER, UNKNOWN
 from pagefence.mistakes import Usage
 from pagefence.probes import Kind, ProbeResult
 from pagefence.probes.gate import RULES, ActiveResults, Policy, gate
@@ -397,3 +397,16 @@ def test_a_smaller_pool_is_never_better(facts: FleetFacts, policy: Policy, leg: 
     other = with_pool(replace(node, ranks=(*node.ranks[:rank], smaller, *node.ranks[rank + 1 :])))
     nodes = tuple(other if i == leg else n for i, n in enumerate(facts.nodes))
     assert severity(replace(facts, nodes=nodes), policy) >= severity(facts, policy)
+
+
+# context
+
+
+def in_front(context: int) -> FleetFacts:
+    router = NodeFacts(ROUTER, "http://edge:8780", "pagefence", "0.1.0", context=figure(context))
+    return pair(router=router, advertised=figure(context))
+
+
+def test_a_router_that_lets_in_less_than_its_nodes_hold_disagrees_with_none_of_them() -> None:
+    assert broken(look(in_front(CONTEXT - 500))) == set()
+    assert ("context", Kind.FAIL) in broken(look(in_front(CONTEXT + 1)))

@@ -13,6 +13,7 @@ import pytest
 
 from pagefence.fleet import Keys, Target
 from pagefence.probes import ProbeResult
+from pagefence.probes.sentinel_file import SentinelFile, read_sentinels
 from pagefence.verdict.redaction import MASK
 from pagefence.watch.config import Module, Settings, Watched, allowance
 from pagefence.watch.lines import lines
@@ -38,6 +39,24 @@ def watching(url: str, module: Module = VERIFY, timeout_s: float = 10.0) -> Watc
 def asked(toy: Toy, module: Module = VERIFY, timeout_s: float = 10.0) -> Ran:
     with running(toy):
         return asyncio.run(run_once(watching(toy.url, module, timeout_s), module, 7))
+
+
+def test_each_run_writes_down_its_words_and_one_that_cannot_plants_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pagefence.probes.asking.SEEN_S", 0.0)
+    file = SentinelFile(tmp_path / "live.json")
+    with running(Toy()) as toy:
+        target = replace(watching(toy.url, CANARY), sentinels=file)
+        runs = [asyncio.run(run_once(target, CANARY, seed)) for seed in (1, 2)]
+        assert [ran.verdict for ran in runs] == ["CLEAN", "CLEAN"]
+        live = read_sentinels(file.path)
+        assert len({s.words for s in live}) == len(live) > 60
+        file.path.write_bytes(b"something else")
+        lost = asyncio.run(run_once(target, CANARY, 3))
+    assert (lost.verdict, lost.phase, lost.requests) == ("INCONCLUSIVE", Phase.FINISHED, 0)
+    assert "could not be told of the words" in lost.sentence
+    assert file.path.read_bytes() == b"something else"
 
 
 def test_a_bug_that_is_switched_on_shows_within_one_cycle_and_what_leaked_is_not_kept(tmp_path: Path) -> None:

@@ -7,7 +7,10 @@ from textwrap import dedent
 
 import pytest
 
+from pagefence.cli import app
 from pagefence.mistakes import Usage
+from pagefence.probes.sentinel_file import SentinelFile
+from pagefence.run import run
 from pagefence.watch.config import GATE, VERIFY, Settings
 from pagefence.watch.config_file import __doc__ as EXAMPLE
 from pagefence.watch.config_file import read_watch_file
@@ -45,6 +48,36 @@ def test_the_example_in_its_documentation_is_one(tmp_path: Path) -> None:
     assert (eu.allowance.tokens, eu.allowance.burst) == (240_000, 40_000)
 
 
+def test_planted_words_go_where_the_target_says_under_the_names_that_it_says(tmp_path: Path) -> None:
+    text = SHORT + 'sentinels = "live.json"\ntenant_b = "globex"\n' + SHORT.replace("eu", "us")
+    eu, us = read(tmp_path, text).targets
+    assert eu.sentinels == SentinelFile(tmp_path / "live.json", ("canary-a", "globex"))
+    assert us.sentinels is None
+
+
+def test_flags_say_the_same_for_the_one_fleet_of_a_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begun: list[Settings] = []
+
+    def watch(settings: Settings, *_: object) -> int:
+        begun.append(settings)
+        return 0
+
+    monkeypatch.setattr("pagefence.watch.command.watch", watch)
+    path = tmp_path / "live.json"
+    flags = ["--sentinels", str(path), "--tenant-b", "globex"]
+    assert run(app, ["watch", "http://router:8000", *flags]) == 0
+    assert begun.pop().targets[0].sentinels == SentinelFile(path, ("canary-a", "globex"))
+    path.write_text("something else")
+    assert run(app, ["watch", "http://router:8000", *flags]) == 2
+    assert "holds no sentinels" in capsys.readouterr().err
+    (tmp_path / "watch.toml").write_text(SHORT)
+    assert run(app, ["watch", "--config", str(tmp_path / "watch.toml"), *flags]) == 2
+    assert "--sentinels cannot go with --config" in capsys.readouterr().err
+    assert begun == []
+
+
 def test_each_target_has_keys_of_its_own(tmp_path: Path) -> None:
     text = SHORT + 'keys_env = "EU"\n' + SHORT.replace("eu", "us")
     eu, us = read(tmp_path, text, EU_A="1", EU_B="2", PAGEFENCE_KEY_A="3").targets
@@ -73,6 +106,7 @@ def test_each_target_has_keys_of_its_own(tmp_path: Path) -> None:
         (SHORT + "speed = 9", "unknown field `speed`"),
         (SHORT.replace("router:8000", "user:hunter2@router"), "must hold no password"),
         (SHORT + 'keys_file = "none.env"', "cannot read the keys"),
+        (SHORT + 'sentinels = "live.json"\ntenant_a = "canary-b"', "both tenants"),
     ],
 )
 def test_a_mistake_is_one_line_that_says_what_to_write(tmp_path: Path, text: str, said: str) -> None:

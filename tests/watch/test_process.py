@@ -114,6 +114,8 @@ def test_killed_in_the_middle_and_started_again_nothing_is_lost_or_counted_twice
             assert (cut["phase"], cut["verdict"], cut["charged"]) == ("interrupted", "INCONCLUSIVE", 30000)
             assert [e["run"] for e in watch.events() if e.get("phase") == "interrupted"] == [cut["id"]]
             assert sum(run["module"] == "hourly" for run in after.values()) == 1  # its next one is due in an hour
+            watch.process.send_signal(signal.SIGHUP)  # whose terminal went away goes on
+            watch.until(lambda: any(e["event"] == "hears" for e in watch.events()))
             watch.process.send_signal(signal.SIGTERM)
             assert watch.process.wait(30) == 0
             assert watch.events()[-1]["event"] == "stops"

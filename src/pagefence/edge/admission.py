@@ -8,7 +8,7 @@ the most that it may generate, or an answer could outgrow what was checked.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pagefence.edge.bounds import TextBounds, constant_tokens, text_bounds
@@ -20,6 +20,7 @@ from pagefence.edge.template_bounds import TemplateBounds, template_bounds
 from pagefence.engine.model.tokenizer import Tokenizer
 
 RETRY_AFTER_S = 2
+_MOST = 2**53  # tokens: no limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,8 @@ def decide(
     if isinstance(demand, Refusal):
         return demand
     if capacity.room is None:
-        why = f"How much the engines can hold is not known: {capacity.problem}. Nothing is sent to them meanwhile."
+        # Why is for the operator (/readyz): it names addresses behind the edge.
+        why = "How much the engines can hold is not known. Nothing is sent to them meanwhile."
         return Refusal(503, "capacity_unknown", why, retry_after_s=RETRY_AFTER_S)
     limit = _limit(demand, capacity.room, settings)
     enough = _enough(demand, capacity.room, settings)
@@ -121,6 +123,29 @@ def after_count(needs: NeedsCount, counts: Sequence[Counted]) -> Admitted | Refu
         at_most=sum(count.most or 0 for count in counts),
         new_tokens=min(wanted, left) if demand.generates else 0,
     )
+
+
+def unchecked(call: Call, bounds: ModelBounds) -> Admitted:
+    """Where the operator turned admission off: nothing is refused or reserved, and a bound is all that is known."""
+    endless = Capacity(Room(_MOST, _MOST, "admission is off"), None, 0.0)
+    verdict = decide(call, endless, bounds, AdmissionSettings())
+    return replace(verdict, new_tokens=0) if isinstance(verdict, Admitted) else Admitted(call, None, _MOST, 0)
+
+
+def least_tokens(call: Call, bounds: ModelBounds) -> int:
+    """No fewer prompt tokens than this, without counting; 0 where nothing is known."""
+    demand = demand_of(call, image_tokens=0)
+    if isinstance(demand, Refusal) or bounds.text is None:
+        return 0
+    return sum(_least(prompt, bounds.text, bounds.template) for prompt in demand.prompts if not prompt.loose)
+
+
+def _least(prompt: Prompt, text: TextBounds, template: TemplateBounds | None) -> int:
+    parts = prompt.texts
+    if prompt.chat is not None:
+        written = prompt.chat.plain and template is not None and "content" in template.writes
+        parts = tuple(string for message in prompt.chat.messages for string in _strings(message)) if written else ()
+    return prompt.ids + text.at_least("".join(parts))
 
 
 def reserved(admitted: Admitted) -> Mapping[str, Any]:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from time import perf_counter
+from typing import Any
 
+from pagefence.edge.beside import LARGE
 from pagefence.edge.call import Admitted, Call, Operation, Tenant
 from pagefence.edge.front.connection import Connection
 from pagefence.edge.front.front import mint
@@ -13,8 +16,9 @@ from pagefence.edge.front.replies import retry_after
 from pagefence.edge.mark import Mark, Recorder
 from pagefence.edge.refusal import Refusal, body_of
 from pagefence.edge.settings import Settings
+from pagefence.edge.shown import promised
 from pagefence.edge.side import Side
-from pagefence.edge.steps import Steps, Watch
+from pagefence.edge.steps import Headers, Steps, Tokenize, Watch
 from pagefence.edge.turns import Turns
 from pagefence.edge.unfit import unfit_content, unfit_head
 from pagefence.edge.upstream.balancer import Answer, Balancer
@@ -22,6 +26,7 @@ from pagefence.edge.upstream.failures import Failure
 from pagefence.edge.wire.heads import RequestHead
 
 _PATHS = {f"/v1/{operation.value}": operation for operation in Operation}
+TOKENIZE = "/tokenize"
 _JSON = {"content-type": "application/json"}
 # Of what upstream says only this goes on: another header may name a host, a worker, a cookie.
 _PASSED_ON = (b"content-type", b"retry-after", b"openai-processing-ms")
@@ -44,6 +49,11 @@ class Edge:
         self._busy += 1
         try:
             operation = _PATHS.get(head.path)
+            if head.path == TOKENIZE and head.method == "POST" and self.steps.tokenize is not None:
+                refusal = await self._tokenize(self.steps.tokenize, head, client, mark)
+                if refusal is not None:
+                    self._refuse(refusal, head, client, mark)
+                return
             if operation is None or head.method == "OPTIONS":
                 self._side.answer(head, client, mark, known=operation is not None)
                 return
@@ -101,6 +111,33 @@ class Edge:
         finally:
             self._turns.give(tenant)
 
+    async def _tokenize(self, tokenize: Tokenize, head: RequestHead, client: Connection, mark: Mark) -> Refusal | None:
+        """Tokens of a text. Only for tenants: it costs time."""
+        mark.operation = TOKENIZE[1:]  # counted and told as any other: keys can be tried here too
+        tenant = self.steps.tenant(head.fields, client.peer)
+        if isinstance(tenant, Refusal):
+            return tenant
+        mark.tenant = tenant.tag
+        refused = self._turns.take(tenant)
+        if refused is not None:
+            return refused
+        try:
+            raw = await client.body()
+            body = raw if isinstance(raw, Refusal) else await self._read(tenant, raw, head.fields)
+            said = body if isinstance(body, Refusal) else await tokenize(body, tenant.tag)
+            if isinstance(said, Refusal):
+                return said
+            mark.status, mark.bytes_out = 200, len(said)
+            client.send(200, {**_JSON, "x-request-id": mark.request_id, **self._side.cors(head)}, said)
+            return None
+        finally:
+            self._turns.give(tenant)
+
+    async def _read(self, tenant: Tenant, raw: bytes, headers: Headers) -> dict[str, Any] | Refusal:
+        if len(raw) <= LARGE:
+            return self.steps.read(raw, headers)
+        return await self.steps.beside.run(tenant.tag, len(raw), self.steps.read, raw, headers)
+
     async def _asked(
         self, operation: Operation, tenant: Tenant, head: RequestHead, client: Connection, mark: Mark
     ) -> Call | Refusal:
@@ -110,17 +147,28 @@ class Edge:
         if isinstance(raw, Refusal):
             return raw
         mark.read()
-        body = self.steps.read(raw, head.fields)
-        if isinstance(body, Refusal):
-            return body
-        call = self.steps.clean(operation, tenant, mark.request_id, body, head.fields)
-        if not isinstance(call, Refusal):
-            mark.model, mark.stream = call.model, call.stream
-        return call
+        size = len(raw)
+        if size <= LARGE:
+            call = self._understood(operation, tenant, mark.request_id, raw, head.fields)
+        else:
+            call = await self.steps.beside.run(
+                tenant.tag, size, self._understood, operation, tenant, mark.request_id, raw, head.fields
+            )
+        if isinstance(call, Refusal):
+            return call
+        mark.model, mark.stream = call.model, call.stream
+        return call if size <= LARGE else replace(call, size=size)
+
+    def _understood(
+        self, operation: Operation, tenant: Tenant, request_id: str, raw: bytes, headers: Headers
+    ) -> Call | Refusal:
+        body = self.steps.read(raw, headers)
+        return body if isinstance(body, Refusal) else self.steps.clean(operation, tenant, request_id, body, headers)
 
     async def _pass_on(
         self, call: Call, admitted: Admitted | None, head: RequestHead, client: Connection, mark: Mark
     ) -> Refusal | None:
+        # Not beside the loop, however large: it is one piece, which holds the interpreter's lock in a thread too.
         outgoing = self.steps.outgoing(call, admitted, head.fields)
         method = "GET" if admitted is None else "POST"
         headers = b"".join([b"%b: %b\r\n" % pair for pair in outgoing.headers]) + self._key
@@ -136,7 +184,7 @@ class Edge:
                 refusal = unfit_head(answer.head)
                 if refusal is not None:
                     return refusal
-                stream = answer.head.headers.get(b"content-type", b"").startswith(b"text/event-stream")
+                stream = answer.head.headers.get(b"content-type", b"").lower().startswith(b"text/event-stream")
                 if watch is not None:
                     watch.begins(answer.head.status, stream, perf_counter())
                 if stream and not (watch is not None and watch.buffered):
@@ -200,7 +248,13 @@ class Edge:
         refusal = unfit_content(answer.head, content)
         if refusal is not None:
             return refusal
-        mark.status, mark.bytes_out = answer.head.status, size
+        room = self.steps.room()
+        if room is not None and mark.operation == Operation.MODELS.value and answer.head.status == 200:
+            listing = promised(content, room.total)
+            if listing is None:
+                return Refusal(502, "upstream_malformed", "the upstream's list of models cannot be read.")
+            content = listing
+        mark.status, mark.bytes_out = answer.head.status, len(content)
         client.send(mark.status, self._headers(answer, head, mark), content)
         return None
 

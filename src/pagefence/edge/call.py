@@ -33,7 +33,10 @@ class Tenant:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request that may go on. `body`: what was read, cleaned by the policy; what upstream gets is made from it."""
+    """One request that may go on. `body`: what was read, cleaned by the policy; what upstream gets is made from it.
+
+    `size`: bytes of a body that came so large that what is done with it is done beside the event loop; else 0
+    """
 
     operation: Operation
     tenant: Tenant
@@ -41,6 +44,7 @@ class Call:
     body: Mapping[str, Any]
     model: str | None
     stream: bool
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,10 +63,13 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class CapacitySettings:
-    """`refresh_s` between two readings; `stale_s`: an older figure is none. `declared`: a limit that holds as well."""
+    """`refresh_s` between two readings; `stale_s`: an older figure is none. `declared`: a limit that holds as well.
+
+    SGLang asks its scheduler for figures, which does not answer while it computes a long prompt: a minute and more.
+    """
 
     refresh_s: float = 5.0
-    stale_s: float = 30.0
+    stale_s: float = 120.0
     declared: Room | None = None
 
     def __post_init__(self) -> None:
@@ -103,6 +106,8 @@ def room_of(facts: FleetFacts) -> Room | str:
     silent = next((node for node in facts.nodes if node.problem is not None or node.pool.value is None), None)
     if silent is not None:
         what = silent.problem or f"{silent.pool.source} {silent.pool.problem}"
+        if silent.problem is None and not silent.pool.source:
+            return f"{silent.url}: the size of its pool{what[:_SAFE]}; capacity.limit can declare one"
         return f"{silent.url} {what[:_SAFE]}"
     found = limits(facts)
     return found if isinstance(found, str) else _room(found, facts)

@@ -41,6 +41,12 @@ def edge(
     open_access: Annotated[
         bool, typer.Option("--open", help="Nobody needs a key; everybody is one tenant. On loopback only.")
     ] = False,
+    watch_only: Annotated[
+        bool, typer.Option("--watch-only", help="Admit every prompt, however long; answers are watched all the same.")
+    ] = False,
+    buffered: Annotated[
+        bool, typer.Option("--buffered", help="Hold each answer until it was judged; a leak never goes out.")
+    ] = False,
     check: Annotated[
         bool, typer.Option("--check", help="Read the settings, say what is wrong with them, and end.")
     ] = False,
@@ -48,7 +54,7 @@ def edge(
         Path | None, typer.Option(metavar="FILE", help="Gets the address as JSON once the port listens.")
     ] = None,
 ) -> None:
-    """Stand in front of a fleet: refuse what no worker can hold, and what no client may set.
+    """Stand in front of a fleet: refuse what no worker can hold and what no client may set, and watch every answer.
 
     Tenants' keys: PAGEFENCE_API_KEYS="acme=KEY,globex=KEY", or tenants.toml with their hashes.
 
@@ -60,12 +66,16 @@ def edge(
     """
     from pagefence.edge.joined import Joined
     from pagefence.edge.serve import Build, say, serve
+    from pagefence.edge.sharing import metrics as sharing
+    from pagefence.edge.steps import Tells
     from pagefence.edge.tenant_file import read_identity
+    from pagefence.edge.watched import FAMILIES
 
     chosen: dict[str, dict[str, Any]] = {
-        "admission": {"model": model},
+        "admission": {"model": model, "on": False if watch_only else None},
         "policy": {"engine": engine},
         "tenants": {"open": open_access or None},
+        "watching": {"buffered": buffered or None},
     }
 
     def load() -> Settings:
@@ -76,13 +86,18 @@ def edge(
     if identity.made_here:
         say("secret_made_here", why="PAGEFENCE_EDGE_SECRET is not set: after a restart no cached prefix is found again")
     folder = config.parent if config is not None else Path()
-    joined = Joined(identity, os.environ, folder, lambda words: say("capacity", why=words))
-    build = Build(load, joined.steps, announce=announce)
+    joined = Joined(identity, os.environ, folder)
+    shares = "shared" in found.tables
+    if found.workers > 1 and not shares:
+        say("not_shared", why="each worker knows the prompts that came to it; with [shared] they tell each other")
+    build = Build(load, joined.steps, (*FAMILIES, *(sharing.FAMILIES if shares else ())), announce)
     if announce is not None:
         check_writable(announce)
     if check:
-        build.steps(found)
+        build.steps(found, Tells(log=lambda event, fields: say(event, **fields)))
         print(f"{config or 'the flags'}: well, {len(found.upstreams)} upstream(s)")
+        if not identity.made_here:  # else the tags are of this start only
+            print("".join(f"{tenant.tag}  {tenant.name}\n" for tenant in joined.named()), end="")
         raise typer.Exit(0)
     raise typer.Exit(serve(found, build))
 

@@ -6,15 +6,13 @@ up when the client goes or when enough is known.
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import threading
-from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
-from pagefence.edge.admission import RETRY_AFTER_S, Counted, ModelBounds, NeedsCount, bounds_of_model
+from pagefence.edge.admission import Counted, ModelBounds, NeedsCount, bounds_of_model
+from pagefence.edge.beside import Beside, Queue
 from pagefence.edge.cuts import OverLimit, Stopped, can_cut, count_by_parts
 from pagefence.edge.demand import Prompt
 from pagefence.edge.engine_readings import ALL, EngineReading, Segments, chat_readings, text_readings
@@ -110,47 +108,27 @@ class PromptCounter:
 
 
 class Counting:
-    """The queue before the counting threads. One event loop uses it; `close` when it ends."""
+    """The queue before the counting threads. One event loop uses it."""
 
     def __init__(self, counter: PromptCounter, settings: CountingSettings) -> None:
         self.counter = counter
-        self.settings = settings
-        self._pool = ThreadPoolExecutor(settings.threads, "pagefence-count")
-        self._lock = threading.Lock()
-        self._tenants: Counter[str] = Counter()
-        self._characters = 0
+        queue = Queue(settings.threads, settings.waiting, settings.characters, settings.per_tenant)
+        self._beside = Beside(queue, "count")
 
     @property
     def waiting(self) -> int:
         """Calls that are counted or wait for it."""
-        return self._tenants.total()
+        return self._beside.inside
 
     async def count(self, needs: NeedsCount) -> Sequence[Counted] | Refusal:
         """Counts of all prompts, or why there are none. A cancelled one is given up at the next part."""
-        size, tag = _characters(needs), needs.call.tenant.tag
-        refusal = self._enter(tag, size)
-        if refusal is not None:
-            return refusal
         stop = threading.Event()
-        work = self._pool.submit(self._work, needs, stop.is_set)
-
-        def leave(_: Future[Sequence[Counted]]) -> None:
-            with self._lock:
-                self._tenants[tag] -= 1
-                self._tenants += Counter()  # no entry of a tenant that has nothing here
-                self._characters -= size
-
-        work.add_done_callback(leave)
         try:
-            return await asyncio.wrap_future(work)
+            return await self._beside.run(needs.call.tenant.tag, _characters(needs), self._work, needs, stop.is_set)
         except (ValueError, ModelError) as error:
             return Refusal(400, "invalid_value", str(error)[:300], needs.demand.param)
         finally:
             stop.set()
-
-    def close(self) -> None:
-        """Give up what waits."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _work(self, needs: NeedsCount, stopped: Callable[[], bool]) -> Sequence[Counted]:
         counts = []
@@ -160,18 +138,6 @@ class Counting:
             if counts[-1].most is None or counts[-1].most > margin:
                 break  # it is refused: the others need not be looked at
         return counts
-
-    def _enter(self, tag: str, size: int) -> Refusal | None:
-        with self._lock:
-            if self._tenants[tag] >= self.settings.per_tenant:
-                said = "Too many of your long prompts are being counted. Try again in a moment."
-                return Refusal(429, "rate_limit_exceeded", said, retry_after_s=RETRY_AFTER_S)
-            if self.waiting >= self.settings.waiting or self._characters + size > self.settings.characters:
-                said = "Too many long prompts wait to be counted. Try again in a moment."
-                return Refusal(503, "overloaded", said, retry_after_s=RETRY_AFTER_S)
-            self._tenants[tag] += 1
-            self._characters += size
-        return None
 
 
 def _characters(needs: NeedsCount) -> int:

@@ -87,6 +87,15 @@ def count_by_parts(count: Count, text: str, limit: int, least: Count, stopped: C
     return _within(total, limit)
 
 
+def parts_of(text: str) -> Iterator[str]:
+    """Parts of about `BATCH` characters that together have the tokens of the text, for a tokenizer that `can_cut`."""
+    start = 0
+    while (cut := _CUT.search(text, start + BATCH)) is not None:
+        yield text[start : cut.start()]
+        start = cut.start()
+    yield text[start:]
+
+
 def _words(text: str, stopped: Callable[[], bool]) -> tuple[str, Counter[str], str]:
     """The text up to its first cut, what lies between two cuts (without the blank before it) and the end."""
     words: Counter[str] = Counter()

@@ -5,37 +5,35 @@ Everything is read and checked when an edge begins, so a mistake ends it then, a
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
-
-import msgspec
+from typing import TYPE_CHECKING, Any
 
 from pagefence.edge import policy as fields
 from pagefence.edge import reading
-from pagefence.edge.admission import (
-    AdmissionSettings,
-    ModelBounds,
-    NeedsCount,
-    after_count,
-    bounds_of_model,
-    decide,
-    reserved,
-)
+from pagefence.edge.admission import AdmissionSettings, ModelBounds, bounds_of_model, reserved
+from pagefence.edge.beside import Beside, for_bodies
 from pagefence.edge.call import Admitted, Call, Operation, Tenant
 from pagefence.edge.capacity import Capacities, CapacitySettings, Room, targets_of
 from pagefence.edge.counting import Counting, CountingSettings, PromptCounter
 from pagefence.edge.engine_readings import readings_of
+from pagefence.edge.gates import LiveGate, OpenGate
+from pagefence.edge.media import check_cost
 from pagefence.edge.outgoing import DIALECTS, Credentials, Dialect, refuse_headers, upstream_body, upstream_headers
 from pagefence.edge.policy_settings import Policy
 from pagefence.edge.refusal import Refusal
 from pagefence.edge.settings import Settings
-from pagefence.edge.steps import Headers, Outgoing, Steps
+from pagefence.edge.sharing.settings import read_shared
+from pagefence.edge.shown import Tokenizing
+from pagefence.edge.steps import Headers, Outgoing, Steps, Tells
+from pagefence.edge.tables import AdmissionTable, CapacityTable, PolicyTable, ReadingTable, TenantsTable, table
 from pagefence.edge.tenant_file import load_tenants, read_trusted_header
 from pagefence.edge.tenants import Identity
+from pagefence.edge.watched import Watching, book_of, plan_of
+from pagefence.edge.watching import Book
+from pagefence.edge.watching.settings import WatchTable
 from pagefence.engine.model.tokenizer import Tokenizer
 from pagefence.fleet import Target
 from pagefence.fleet.fleet_file import read_fleet_file
@@ -43,57 +41,10 @@ from pagefence.fleet.keys import read_keys
 from pagefence.mistakes import Usage
 from pagefence.models import resolve
 
-_Count = Annotated[int, msgspec.Meta(ge=1, le=2**40)]
-_Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
+if TYPE_CHECKING:
+    from pagefence.edge.sharing.sharing import Sharing
+
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
-
-
-class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    pass
-
-
-class _Tenants(_Table, frozen=True):
-    file: str | None = None
-    header: str | None = None
-    secret_header: str = "x-pagefence-proxy-secret"
-    peers: list[str] = []
-    only_listed: bool = False
-    open: bool = False
-    shared_cache: bool = False
-    upstream_keys_env: str | None = None
-
-
-class _Policy(_Table, frozen=True):
-    engine: str = "other"
-    forbidden_fields: str = "refuse"
-    unknown_fields: str = "refuse"
-    allow_fields: list[str] = []
-    media: str = "refuse"
-    media_hosts: list[str] = []
-
-
-class _Reading(_Table, frozen=True):
-    depth: Annotated[int, msgspec.Meta(ge=4, le=256)] = 64
-    objects: _Count = 50_000
-
-
-class _Admission(_Table, frozen=True):
-    model: str | None = None
-    default_new_tokens: _Count = 1024
-    image_tokens: _Count | None = None
-    margin_tokens: Annotated[int, msgspec.Meta(ge=0, le=2**40)] = 0
-    threads: Annotated[int, msgspec.Meta(ge=1, le=256)] = 2
-    waiting: _Count = 64
-
-
-class _Capacity(_Table, frozen=True):
-    fleet: str | None = None
-    limit: _Count | None = None
-    refresh: _Seconds = 5.0
-    stale: _Seconds = 30.0
-
-
-T = TypeVar("T", bound=_Table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,22 +65,26 @@ class Model:
 class Joined:
     """Makes the steps of a process. `identity` is the same in all of them, and over reloads."""
 
-    def __init__(
-        self, identity: Identity, environment: Mapping[str, str], folder: Path, notice: Callable[[str], None]
-    ) -> None:
-        self._identity, self._environment, self._folder, self._notice = identity, environment, folder, notice
+    def __init__(self, identity: Identity, environment: Mapping[str, str], folder: Path) -> None:
+        self._identity, self._environment, self._folder = identity, environment, folder
         self._model: Model | None = None
+        self._book: Book | None = None
+        self._named: tuple[Tenant, ...] = ()
+        self._sharing: Sharing | None = None
+        self._began = False
 
-    def steps(self, settings: Settings) -> Steps:
+    def steps(self, settings: Settings, tells: Tells) -> Steps:
         """Raises Usage and ModelError, before anything serves."""
-        whose = self._table(settings, "tenants", _Tenants)
-        admission = self._table(settings, "admission", _Admission)
-        rules = self._table(settings, "policy", _Policy)
+        whose = table(settings.tables, "tenants", TenantsTable)
+        admission = table(settings.tables, "admission", AdmissionTable)
+        rules = table(settings.tables, "policy", PolicyTable)
         dialect = DIALECTS.get(rules.engine)
         if dialect is None:
             raise Usage(f"policy.engine is one of {', '.join(DIALECTS)}, not {rules.engine[:80]!r}")
         if whose.open and settings.host not in _LOOPBACK:
             raise Usage(f"open access is for a loopback address, and this edge listens on {settings.host}")
+        if admission.on:
+            check_cost(rules.media, admission.image_tokens)
         header = whose.header and read_trusted_header(whose.header, self._environment, whose.peers, whose.secret_header)
         tenants = load_tenants(
             self._identity,
@@ -139,6 +94,7 @@ class Joined:
             only_listed=whose.only_listed,
             open_access=whose.open,
         )
+        self._named = tenants.named
         decided = _Decisions(
             policy=Policy(
                 rules.forbidden_fields,  # type: ignore[arg-type]  # Policy checks what it is
@@ -147,7 +103,7 @@ class Joined:
                 rules.media,  # type: ignore[arg-type]
                 frozenset(rules.media_hosts),
             ),
-            limits=_limits(self._table(settings, "reading", _Reading), settings),
+            limits=_limits(table(settings.tables, "reading", ReadingTable), settings),
             dialect=dialect,
             credentials=self._credentials(whose, settings),
             shared=whose.open or whose.shared_cache,
@@ -155,36 +111,79 @@ class Joined:
         model = self._loaded(admission)
         readings = readings_of(None if rules.engine == "other" else rules.engine)
         counter = PromptCounter(model.tokenizer, model.bounds, readings)
-        counting = Counting(counter, CountingSettings(admission.threads, admission.waiting))
-        gate = _Gate(
-            self._capacities(settings),
-            counting,
-            AdmissionSettings(admission.default_new_tokens, admission.image_tokens, admission.margin_tokens),
-        )
+        beside = Beside(for_bodies(settings.requests, settings.tenant_requests, settings.front.body_bytes), "read")
+        gate: LiveGate | OpenGate = OpenGate(model.bounds, beside)
+        if admission.on:
+            gate = LiveGate(
+                self._capacities(settings, tells),
+                Counting(counter, CountingSettings(admission.threads, admission.waiting)),
+                beside,
+                AdmissionSettings(admission.default_new_tokens, admission.image_tokens, admission.margin_tokens),
+            )
+        watching = self._watching(settings, model.bounds, tells)
+        decided.tell_what_is_refused(tells)
+
+        tokenizing = Tokenizing(model.tokenizer)
+
+        async def tokenize(body: dict[str, Any], tag: str) -> bytes | Refusal:
+            return await tokenizing.answer(body, tag, gate.room())
+
+        async def start() -> None:
+            await gate.start()
+            if watching is not None:
+                await watching.start()
+
+        def stop() -> None:
+            gate.stop()
+            if watching is not None:
+                watching.stop()
+
         return Steps(
             tenant=tenants.identify,
             read=decided.read,
             clean=decided.clean,
             admit=gate.admit,
             outgoing=decided.outgoing,
-            watch=_unwatched,
-            unready=gate.unready,
+            watch=_unwatched if watching is None else watching.watch,
+            beside=beside,
+            room=gate.room,
+            tokenize=tokenize,
+            unready=lambda: gate.unready() or (watching.unready() if watching is not None else None),
             barred=gate.barred,
-            start=gate.start,
-            stop=gate.stop,
+            start=start,
+            stop=stop,
         )
 
-    def _table(self, settings: Settings, name: str, kind: type[T]) -> T:
-        try:
-            return msgspec.convert(settings.tables.get(name, {}), kind)
-        except msgspec.ValidationError as error:
-            text, _, where = str(error).partition(" - at `$")
-            raise Usage(f"{name}{where.rstrip('`')}: {text[:1].lower()}{text[1:]}") from None
+    def named(self) -> tuple[Tenant, ...]:
+        """The tenants of the file and the environment, as they were read last."""
+        return self._named
+
+    def _watching(self, settings: Settings, bounds: ModelBounds, tells: Tells) -> Watching | None:
+        said = table(settings.tables, "watching", WatchTable)
+        sharing = self._shared(settings, tells)
+        if said.sees_all and (settings.workers > 1 or sharing is not None):
+            raise Usage("watching.sees_all is for one worker: each of several sees a part of the prompts only")
+        if not said.on:
+            return None
+        book = book_of(said, self._folder, self._book, sharing)
+        watching = Watching(plan_of(said, self._folder, self._environment, book, bounds), tells, sharing)
+        self._book = book  # only now: settings that are refused change nothing
+        return watching
+
+    def _shared(self, settings: Settings, tells: Tells) -> Sharing | None:
+        """One for the life of the process: what its memory was made with cannot change."""
+        said = read_shared(settings.tables.get("shared"), self._environment, self._identity)
+        if said is not None and not self._began:
+            from pagefence.edge.sharing.sharing import Sharing
+
+            self._sharing = Sharing(said, self._identity.secret, tells)
+        self._began = True
+        return self._sharing
 
     def _path(self, name: str | None) -> Path | None:
         return None if name is None else self._folder / Path(name).expanduser()
 
-    def _loaded(self, said: _Admission) -> Model:
+    def _loaded(self, said: AdmissionTable) -> Model:
         if said.model is None:
             raise Usage(
                 "prompts are counted with the model's own tokenizer: name it with --model, or as [admission] model. "
@@ -196,7 +195,7 @@ class Joined:
             self._model = Model.load(name)
         return self._model
 
-    def _credentials(self, whose: _Tenants, settings: Settings) -> Credentials:
+    def _credentials(self, whose: TenantsTable, settings: Settings) -> Credentials:
         if whose.upstream_keys_env is None:
             return Credentials()
         if settings.authorization is not None:
@@ -208,8 +207,8 @@ class Joined:
             raise Usage(f"{whose.upstream_keys_env[:80]} has to hold tenant=key pairs with commas between")
         return Credentials(by_tenant={name: key.encode() for name, key in keys.items()})
 
-    def _capacities(self, settings: Settings) -> Capacities:
-        said = self._table(settings, "capacity", _Capacity)
+    def _capacities(self, settings: Settings, tells: Tells) -> Capacities:
+        said = table(settings.tables, "capacity", CapacityTable)
         declared = None if said.limit is None else Room(said.limit, said.limit, "declared as capacity.limit")
         try:
             policy = CapacitySettings(said.refresh, said.stale, declared)
@@ -224,10 +223,14 @@ class Joined:
                 raise Usage("capacity.fleet describes one fleet, and there are several upstreams")
             described = read_fleet_file(self._folder / Path(said.fleet).expanduser()).target
             targets = dict.fromkeys(targets, described)
-        return Capacities(targets, read_keys(None, self._environment), policy, time.monotonic, self._notice)
+
+        def notice(words: str) -> None:
+            tells.log("capacity", {"why": words})
+
+        return Capacities(targets, read_keys(None, self._environment), policy, time.monotonic, notice)
 
 
-def _limits(said: _Reading, settings: Settings) -> reading.Limits:
+def _limits(said: ReadingTable, settings: Settings) -> reading.Limits:
     return reading.Limits(settings.front.body_bytes, said.depth, said.objects)
 
 
@@ -258,6 +261,18 @@ class _Decisions:
             return cleaned
         return Call(operation, tenant, request_id, cleaned.body, cleaned.asked.model, cleaned.asked.stream)
 
+    def tell_what_is_refused(self, tells: Tells) -> None:
+        """Before a client finds out: no setting is wrong, and yet nobody gets an answer to these."""
+        if self.shared or self.credentials.by_tenant:
+            return
+        mixed = [each.value for each in Operation if each != Operation.MODELS and not self.dialect.separates(each)]
+        if mixed:
+            why = (
+                "the engine is not told whose these are, so each of them gets 503; set tenants.upstream_keys_env, or "
+                "tenants.shared_cache = true where the engine's cache is off"
+            )
+            tells.log("tenants_not_separated", {"engine": self.dialect.name, "operations": mixed, "why": why})
+
     def outgoing(self, call: Call, admitted: Admitted | None, headers: Headers) -> Outgoing:
         if admitted is None:
             return Outgoing(b"", self._headers(call, headers, (b"content-type", b"content-length")))
@@ -268,37 +283,6 @@ class _Decisions:
         """The balancer says how long it is."""
         made = upstream_headers(call, came, self.credentials, 0)
         return [pair for pair in made if pair[0] not in without]
-
-
-class _Gate:
-    """Admission on live figures."""
-
-    def __init__(self, capacities: Capacities, counting: Counting, settings: AdmissionSettings) -> None:
-        self._capacities, self._counting, self._settings = capacities, counting, settings
-        self._reading: asyncio.Task[None] | None = None
-
-    async def start(self) -> None:
-        await self._capacities.refresh()
-        self._reading = asyncio.get_running_loop().create_task(self._capacities.run())
-
-    def stop(self) -> None:
-        if self._reading is not None:
-            self._reading.cancel()
-        self._counting.close()
-
-    async def admit(self, call: Call) -> Admitted | Refusal:
-        verdict = decide(call, self._capacities.now(), self._counting.counter.bounds, self._settings)
-        if not isinstance(verdict, NeedsCount):
-            return verdict
-        counts = await self._counting.count(verdict)
-        return counts if isinstance(counts, Refusal) else after_count(verdict, counts)
-
-    def unready(self) -> str | None:
-        now = self._capacities.now()
-        return f"how much the engines can hold is not known: {now.problem}" if now.room is None else None
-
-    def barred(self) -> frozenset[str]:
-        return self._capacities.now().unusable
 
 
 async def _unwatched(admitted: Admitted) -> None:

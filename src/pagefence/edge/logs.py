@@ -61,7 +61,8 @@ class Log:
 
 def _written(moment: float, event: str, fields: object) -> bytes:
     said = datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds")
-    return b'{"time":"%b","event":"%b",%b\n' % (said.encode(), event.encode(), _encode(fields)[1:])
+    rest = _encode(fields)[1:]
+    return b'{"time":"%b","event":"%b"%b%b\n' % (said.encode(), event.encode(), b"," * (len(rest) > 1), rest)
 
 
 def _short(value: object) -> object:

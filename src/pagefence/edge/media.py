@@ -9,11 +9,26 @@ from pagefence.edge.policy_settings import Policy
 from pagefence.edge.refusal import Refusal
 from pagefence.edge.shape_parts import Content, MediaUrl, Part
 from pagefence.edge.shapes import ChatRequest, ResponseRequest, Shape
+from pagefence.mistakes import Usage
 
 _TEXT = frozenset({"text", "input_text", "output_text", "summary_text", "reasoning_text", "refusal"})
 _MEDIA = frozenset({
     "image_url", "input_image", "video_url", "audio_url", "input_audio", "file", "input_file",
 })  # fmt: skip
+
+
+def check_cost(media: str, image_tokens: int | None) -> None:
+    """Who lets images through says what one costs, or admission would refuse each. Raises Usage."""
+    if media != "refuse" and image_tokens is None:
+        raise Usage(
+            f"policy.media = {media[:80]!r} lets images through, and nothing says what one costs: set "
+            'admission.image_tokens to the most tokens of one image, or policy.media = "refuse"'
+        )
+    if media == "refuse" and image_tokens is not None:
+        raise Usage(
+            'admission.image_tokens says what an image costs, and policy.media = "refuse" lets none through: set '
+            'policy.media = "data", or take image_tokens out'
+        )
 
 
 def check_media(shape: Shape, policy: Policy) -> Refusal | None:
@@ -56,8 +71,8 @@ def _check(part: Part, policy: Policy, where: str) -> Refusal | None:
     if policy.media == "refuse":
         return _refuse(
             f"{where}.type",
-            "Only text is taken here: the tokens of anything else are not counted. The operator can allow it with"
-            ' media = "data".',
+            "Only text is taken here: the tokens of anything else are not counted. The operator can allow images with"
+            ' media = "data" and image_tokens.',
         )
     if not carries:
         return _refuse(where, "It holds nothing of what it says it is.")

@@ -22,16 +22,20 @@ from pagefence.edge.call import Operation
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 OTHER = "other"
-_OPERATIONS = (*(operation.value for operation in Operation), OTHER)
+_OPERATIONS = (*(operation.value for operation in Operation), "tokenize", OTHER)
 _STATUSES = tuple(
     str(status) for status in (200, 400, 401, 403, 404, 405, 408, 413, 415, 417, 422, 429, 431, 499, 500, 502, 503, 504)
 )
 _FAILURES = ("upstream_unreachable", "upstream_died", "upstream_malformed", "upstream_timeout", OTHER)
 _REFUSALS = (
-    "malformed_request", "headers_too_large", "body_too_large", "request_timeout", "overloaded", "too_many_requests",
-    "not_found", "method_not_allowed", "unsupported_expectation", "draining", "upstream_failed", *_FAILURES,
-    "upstream_error", "upstream_unfit",
-    "context_length_exceeded", "invalid_api_key", "invalid_json", "unsupported_media_type", "capacity_unknown",
+    "answer_withheld", "body_too_large", "capacity_unknown", "context_length_exceeded", "draining", "duplicate_header",
+    "forbidden_header", "forbidden_parameter", "headers_too_large", "internal_error", "invalid_api_key",
+    "invalid_header", "invalid_json", "invalid_value", "malformed_request", "method_not_allowed",
+    "missing_required_parameter", "not_found", "overloaded", "prompt_not_countable", "rate_limit_exceeded",
+    "request_timeout", "request_too_large", "tenants_not_separated", "too_many_requests", "unknown_parameter",
+    "unknown_tenant", "unsupported_content", "unsupported_encoding", "unsupported_expectation",
+    "unsupported_media_type", "untrusted_header", "upstream_encoded", "upstream_error", "upstream_failed",
+    "upstream_redirects", "upstream_too_large", "upstream_unfit", *_FAILURES,
 )  # fmt: skip
 _TIMES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 _SHORT = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)

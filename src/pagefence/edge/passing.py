@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from pagefence.edge.beside import Beside, for_bodies
 from pagefence.edge.call import Admitted, Call, Operation, Tenant
 from pagefence.edge.refusal import Refusal
 from pagefence.edge.steps import Headers, Outgoing, Steps
@@ -17,7 +18,15 @@ _encode = msgspec.json.Encoder().encode
 
 def passing() -> Steps:
     """Every request passes as it is."""
-    return Steps(lambda headers, peer: _ANYBODY, _read, _clean, _admit, _outgoing, _unwatched)
+    return Steps(
+        lambda headers, peer: _ANYBODY,
+        _read,
+        _clean,
+        _admit,
+        _outgoing,
+        _unwatched,
+        Beside(for_bodies(1024, 256, 1 << 25), "read"),
+    )
 
 
 def _read(raw: bytes, headers: Headers) -> dict[str, Any] | Refusal:

@@ -21,7 +21,7 @@ class Policy:
     unknown      fields that nobody knows; one that may never be set is none of them
     allow        fields that pass all the same, by name: those that need the operator's word, and unknown ones
     media        parts that are not text: none, such as carry their bytes (data URLs), or any http(s) address.
-                 What they cost in tokens is not counted.
+                 Admission has to know what an image costs (`image_tokens`), and refuses sound, video and files.
     media_hosts  hosts from which engines may fetch, with media = "data"
     """
 

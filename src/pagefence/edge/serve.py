@@ -17,7 +17,7 @@ import msgspec
 from pagefence import __version__
 from pagefence.edge.metrics import Family, Meters, families
 from pagefence.edge.settings import Settings
-from pagefence.edge.steps import Steps
+from pagefence.edge.steps import Steps, Tells
 from pagefence.edge.worker import Worker
 from pagefence.files import READABLE, write_atomically
 from pagefence.mistakes import EXIT_INTERRUPTED, Mistake, Usage
@@ -31,13 +31,13 @@ class Build:
     """What is needed to begin and to reload.
 
     load      reads the settings anew; raises Usage
-    steps     makes the steps of one process from settings
+    steps     makes the steps of one process from settings, and is told where they tell what they see
     families  what the steps count, besides the proxy's own
     announce  a file that gets the address as JSON once the port listens
     """
 
     load: Callable[[], Settings]
-    steps: Callable[[Settings], Steps]
+    steps: Callable[[Settings, Tells], Steps]
     families: tuple[Family, ...] = ()
     announce: Path | None = None
 
@@ -56,8 +56,9 @@ def serve(settings: Settings, build: Build) -> int:
     say("edge_begins", version=__version__, url=f"http://{host}:{port}", workers=settings.workers)
     if not shared:
         return Worker(settings, build, meters, 0).run(sockets[0])
-    # Once here: a mistake ends it, rather than every worker again and again; and what is read now is shared by all.
-    build.steps(settings).stop()
+    wrong = _tried(settings, build)
+    if wrong is not None:
+        raise Usage(wrong)
     return _Parent(settings, build, meters, sockets).run()
 
 
@@ -81,6 +82,30 @@ def listening(host: str, port: int, shared: bool) -> socket.socket:
         reason = getattr(error, "strerror", None) or str(error)
         raise Usage(f"cannot listen on {host}:{port}: {reason}; choose another one with --port") from None
     return sock
+
+
+def _tried(settings: Settings, build: Build) -> str | None:
+    """What is wrong with settings, before any worker has them: one that dies of them would die again and again.
+
+    In a process of its own, because what steps hold (threads, keys with their counters) is not to be inherited.
+    """
+    heard, told = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        said = "the edge failed while it read its settings"
+        try:
+            build.steps(settings, Tells()).stop()
+            said = ""
+        except Mistake as error:
+            said = str(error)
+        finally:
+            os.write(told, said.encode()[:60_000])
+            os._exit(0)
+    os.close(told)
+    with os.fdopen(heard, "rb") as pipe:
+        wrong = pipe.read().decode(errors="replace")
+    os.waitpid(pid, 0)
+    return wrong or None
 
 
 class _Parent:
@@ -108,8 +133,11 @@ class _Parent:
         if number is signal.SIGHUP and self._ending is None:
             try:
                 new = self._build.load()
+                wrong = _tried(new, self._build)
             except Mistake as error:
-                say("reload_refused", why=str(error))
+                wrong = str(error)
+            if wrong is not None:
+                say("reload_refused", why=wrong)
                 return
             self._settings = new
             self._send(signal.SIGHUP)

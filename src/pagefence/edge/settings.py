@@ -73,4 +73,5 @@ class Settings:
     def needs_restart(self, new: Settings) -> list[str]:
         """What a reload cannot change."""
         fixed = ("host", "port", "workers", "metrics", "models", "front")
-        return [name for name in fixed if getattr(self, name) != getattr(new, name)]
+        changed = [name for name in fixed if getattr(self, name) != getattr(new, name)]
+        return changed + ["shared"] * (self.tables.get("shared") != new.tables.get("shared"))

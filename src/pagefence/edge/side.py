@@ -15,7 +15,7 @@ from pagefence.edge.wire.heads import RequestHead
 
 _JSON = {"content-type": "application/json"}
 _ASKED_BEFORE = "authorization, content-type"
-_PLACES = ("/livez", "/readyz", "/metrics")
+_PLACES = ("/livez", "/readyz", "/metrics", "/server_info")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +32,13 @@ class Cors:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """`unready`: reasons not to send requests here; empty when ready. `metrics`: None where they are not shown."""
+    """`unready`: reasons not to send requests here; empty when ready. `metrics`: None where they are not shown. `info`:
+    what is told of the limits that are kept."""
 
     policy: Cors
     unready: Callable[[], list[str]]
     metrics: Callable[[], bytes] | None
+    info: Callable[[], bytes] = lambda: b"{}"
 
     def answer(self, head: RequestHead, client: Connection, mark: Mark, known: bool) -> None:
         """One of our own paths, a preflight, or 404."""
@@ -70,6 +72,8 @@ class Side:
         if head.path == "/metrics":
             assert self.metrics is not None
             return 200, {"content-type": CONTENT_TYPE}, self.metrics()
+        if head.path == "/server_info":
+            return 200, _JSON, self.info()
         if head.path == "/livez":
             return 200, _JSON, b'{"alive":true}'
         reasons = self.unready()
@@ -78,7 +82,7 @@ class Side:
     def _preflight(self, head: RequestHead) -> tuple[int, dict[str, str], bytes]:
         origin = head.headers.get(b"origin", b"").decode("latin-1")
         if not self.policy.allows(origin):
-            return _refused(Refusal(405, "method_not_allowed", "no page of a browser may ask here (cors.origins)."))
+            return _refused(Refusal(405, "method_not_allowed", "this origin may not ask here (cors.origins)."))
         asked = head.headers.get(b"access-control-request-headers", b"").decode("latin-1")
         named = [name.strip() for name in asked.split(",") if name.strip()]
         return 204, {

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from pagefence.edge.beside import Beside
 from pagefence.edge.call import Admitted, Call, Operation, Tenant
+from pagefence.edge.capacity import Room
 from pagefence.edge.refusal import Refusal
 
 Headers = Sequence[tuple[bytes, bytes]]
 """As they came, names in small letters."""
+Tokenize = Callable[[dict[str, Any], str], Awaitable[bytes | Refusal]]
 
 
 class Watch(Protocol):
@@ -51,6 +54,15 @@ class Outgoing:
 
 
 @dataclass(frozen=True, slots=True)
+class Tells:
+    """Where steps tell what they see: a log line, more of a counter (name, labels; `by`), a gauge (name, value)."""
+
+    log: Callable[[str, Mapping[str, object]], None] = lambda event, fields: None
+    count: Callable[..., None] = lambda name, *labels, by=1.0: None
+    gauge: Callable[[str, float], None] = lambda name, to: None
+
+
+@dataclass(frozen=True, slots=True)
 class Steps:
     """In the order in which a request goes through them.
 
@@ -60,8 +72,11 @@ class Steps:
     admit     whether some rank can hold it
     outgoing  what upstream is sent; a listing of models has nothing to admit
     watch     who looks at the answer; asked before the request is sent
+    room      what may be admitted now; None while it is not known, or where nobody looks
+    tokenize  the object that `POST /tokenize` brought, tag of the tenant -> its answer
     unready   why the edge is not ready for requests, or None
     barred    URLs of upstreams that may not be asked, because nothing is known of them
+    beside    where `read` and `clean` of a large body are called (threads; so they share nothing)
     start     called once on the event loop of a worker
     stop      called once at its end, and after a reload for the old steps
     """
@@ -72,6 +87,9 @@ class Steps:
     admit: Callable[[Call], Awaitable[Admitted | Refusal]]
     outgoing: Callable[[Call, Admitted | None, Headers], Outgoing]
     watch: Callable[[Admitted], Awaitable[Watch | None]]
+    beside: Beside
+    room: Callable[[], Room | None] = lambda: None
+    tokenize: Tokenize | None = None
     unready: Callable[[], str | None] = lambda: None
     barred: Callable[[], frozenset[str]] = frozenset
     start: Callable[[], Awaitable[None]] | None = None

@@ -1,7 +1,7 @@
 """`tenants.toml` and the environment: who may ask, with which keys. The file holds hashes, never keys.
 
 [tenant.acme]
-keys = ["sha256:..."]            # pagefence edge hash-key; two of them while one is replaced by the other
+keys = ["sha256:..."]            # pagefence hash-key; two of them while one is replaced by the other
 
 [tenant.globex]
 keys = ["sha256:...", "sha256:..."]
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
+import re
 import secrets
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -34,6 +35,7 @@ ENV_KEYS = "PAGEFENCE_API_KEYS"
 ENV_SECRET = "PAGEFENCE_EDGE_SECRET"
 ENV_PROXY_SECRET = "PAGEFENCE_EDGE_PROXY_SECRET"
 SECRET_HEADER = "x-pagefence-proxy-secret"
+_WHERE = re.compile(r"\(at line [0-9]+, column [0-9]+\)\Z")
 
 
 class _Tenant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -128,8 +130,10 @@ def _of_file(path: Path) -> list[tuple[str, str]]:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise Usage(f"cannot read {path}: {_why(error)}") from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError):
-        raise Usage(f"{path} is no TOML") from None  # the error would quote a line, which may hold a key
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        # No more than where: the error may quote a line with a key, or a tenant's name.
+        where = _WHERE.search(str(error))
+        raise Usage(f"{path} is no TOML{' ' + where[0] if where is not None else ''}") from None
     try:
         said = msgspec.convert(raw, _File)
     except msgspec.ValidationError as error:

@@ -87,6 +87,11 @@ class Tenants:
     listed: frozenset[str] | None = None
     everybody: Tenant | None = None
 
+    @property
+    def named(self) -> tuple[Tenant, ...]:
+        """Those with keys, by name."""
+        return tuple(sorted(set(self.by_key.values()), key=lambda tenant: tenant.name))
+
     def identify(self, headers: Headers, peer: str | None = None) -> Tenant | Refusal:
         """By the trusted header if there is one, else by the API key. `peer`: the address at the other end."""
         if self.header is not None:
@@ -129,14 +134,17 @@ def tenants_of(
     for number, (name, said) in enumerate(hashed, 1):
         digest = _DIGEST.fullmatch(said)
         if digest is None:
-            raise ValueError(f"key {number} is not hashed; make it with `pagefence edge hash-key`")
+            raise ValueError(f"key {number} is not hashed; make it with `pagefence hash-key`")
         if not is_name(name):
             raise ValueError(f"the name of the tenant of key {number} holds more than letters, digits and . _ : @ + -")
         tenant = known.setdefault(name, identity.tenant(name))
         if by_key.setdefault(_looked_up(pepper, bytes.fromhex(digest[1])), tenant) is not tenant:
             raise ValueError(f"key {number} is the key of another tenant, too")
     if not by_key and header is None:
-        raise ValueError("there is neither a key nor a trusted header, so nobody could ask")
+        raise ValueError(
+            "there is neither a key nor a trusted header, so nobody could ask; "
+            "`pagefence hash-key --new --tenant NAME >> tenants.toml` makes a tenant"
+        )
     return Tenants(identity, by_key, pepper, header, listed)
 
 
@@ -158,7 +166,7 @@ def new_key() -> str:
 def hash_key(key: str) -> str:
     """What may lie on a disk in place of the key. Raises ValueError for one that is short enough to be guessed."""
     if len(key) < 16:
-        raise ValueError("a key has at least 16 characters; `pagefence edge hash-key` makes one")
+        raise ValueError("a key has at least 16 characters; `pagefence hash-key --new` makes one")
     if not key.isascii() or not key.isprintable() or " " in key or len(key) > MAX_KEY_BYTES:
         raise ValueError("a key consists of printable ASCII characters without blanks")
     return HASH_PREFIX + hashlib.sha256(key.encode()).hexdigest()

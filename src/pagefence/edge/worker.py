@@ -18,7 +18,9 @@ from pagefence.edge.mark import Recorder
 from pagefence.edge.metrics import Meters
 from pagefence.edge.refusal import Refusal
 from pagefence.edge.settings import Settings
+from pagefence.edge.shown import server_info
 from pagefence.edge.side import Side
+from pagefence.edge.steps import Tells
 from pagefence.edge.telemetry import telemetry
 from pagefence.edge.upstream.balancer import Balancer, UpstreamPolicy
 from pagefence.edge.wire.arrived import arrival
@@ -43,6 +45,8 @@ class Worker:
         self._row.clear_gauges()
         self._number = number
         self._stopping = False
+        self._reloading: asyncio.Task[None] | None = None
+        self._reload_again = False
         self._edge: Edge
 
     def run(self, sock: socket.socket) -> int:
@@ -103,26 +107,32 @@ class Worker:
         return self._edge.handle(head, client)  # of the edge that is there now: a reload puts another one here
 
     async def _built(self, settings: Settings) -> Edge:
-        steps = self._build.steps(settings)
+        steps = self._build.steps(settings, Tells(self._log.line, self._row.add, self._gauge))
         tls = settings.tls.context() if any(each.tls for each in settings.upstreams) else None
         policy = UpstreamPolicy(
             settings.timeouts, settings.health, settings.upstream_connections, settings.upstream_keep_s, tls
         )
+        spans = telemetry(settings.traces)  # before `start`: what a refused reload began nobody would end
         if steps.start is not None:
             await steps.start()
         balancer = Balancer(settings.upstreams, policy, self._notice, steps.barred)
-        spans = telemetry(settings.traces)
         recorder = Recorder(self._row, self._log, settings.log_requests, spans)
-        side = Side(settings.cors, self._unready, self._meters.text if settings.metrics else None)
+        side = Side(settings.cors, self._unready, self._meters.text if settings.metrics else None, self._info)
         return Edge(settings, steps, balancer, recorder, side)
 
     def _reload_soon(self) -> None:
-        self._reloading = asyncio.get_running_loop().create_task(self._reload())
+        """One after the other, or the settings of the slower one would win; of several that wait only one is needed."""
+        self._reload_again = True
+        if self._reloading is None or self._reloading.done():
+            self._reloading = asyncio.get_running_loop().create_task(self._reloads())
+
+    async def _reloads(self) -> None:
+        while self._reload_again and not self._stopping:
+            self._reload_again = False
+            await self._reload()
 
     async def _reload(self) -> None:
         """New settings, or the old ones and a line that says why. Requests in progress keep what they began with."""
-        if self._stopping:
-            return
         try:
             new = self._build.load()
             fixed = self._settings.needs_restart(new)
@@ -130,6 +140,10 @@ class Worker:
         except Mistake as error:
             self._row.add("pagefence_edge_reloads_total", "refused")
             self._log("reload_refused", worker=self._number, why=str(error))
+            return
+        except Exception as error:  # its words may quote anything
+            self._row.add("pagefence_edge_reloads_total", "refused")
+            self._log("reload_refused", worker=self._number, why=f"the edge failed: {type(error).__name__}")
             return
         old, self._edge, self._settings = self._edge, edge, new
         # Its threads count, and its figures are read, until the last request that needs them has ended.
@@ -148,6 +162,9 @@ class Worker:
         own = self._edge.steps.unready()
         return [*reasons, own] if own else reasons
 
+    def _info(self) -> bytes:
+        return server_info(self._edge.steps.room(), not self._unready())
+
     def _broke(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Of an error outside of any request only its kind is said: its words may quote one."""
         self._log("internal_error", worker=self._number, kind=type(context.get("exception")).__name__)
@@ -159,6 +176,9 @@ class Worker:
         self._log(event, worker=self._number, upstream=upstream, why=why)
         if event == "upstream_failed":
             self._row.add("pagefence_edge_upstream_failures_total", upstream, why.partition(":")[0])
+
+    def _gauge(self, name: str, to: float) -> None:
+        self._row.set(name, to=to)
 
     async def _gauges(self, front: Front) -> None:
         loop = asyncio.get_running_loop()

@@ -183,15 +183,13 @@ def ended(child: subprocess.Popen[bytes]) -> bool:
 
 
 def stop(child: subprocess.Popen[bytes], grace_s: float = STOP_S) -> None:
-    """SIGTERM, a grace, then SIGKILL for the whole group (a second Ctrl-C goes straight to the kill)."""
+    """SIGTERM, a grace, then SIGKILL for the whole group (a Ctrl-C meanwhile goes straight to the kill, and on)."""
     try:
         until = time.monotonic() + grace_s
         if not ended(child):
             os.kill(child.pid, signal.SIGTERM)
         while not ended(child) and time.monotonic() < until:
             time.sleep(0.05)
-    except KeyboardInterrupt:
-        pass
     finally:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(child.pid, signal.SIGKILL)

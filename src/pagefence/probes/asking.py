@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -21,11 +22,13 @@ from pagefence.probes.rehearsal import asking_of, cost_of, expected, rehearse, s
 from pagefence.probes.run import Progress, execute, patiently
 from pagefence.probes.salt.sharing import Sharing, field_for
 from pagefence.probes.salt.shots import NAME as SALT
+from pagefence.probes.sentinel_file import untold
 from pagefence.probes.shot import Maker
 from pagefence.probes.windows import Watcher
 from pagefence.probes.words import words_for
 
 _SHORTEST = 64
+SEEN_S = 2.0  # an edge looks once a second whether there are new words
 Consent = Callable[[Estimate], None]
 
 
@@ -64,7 +67,7 @@ async def ask(
     examination.limits = found
     if asking:
         await _planned(fleet, examination, facts, maker, sharing, progress, announce, consent)
-    if races:
+    if races and examination.obstacle is None:
         await _race(fleet, examination, progress, announce, consent)
 
 
@@ -98,6 +101,11 @@ async def _planned(
     consent(estimate(plan))
     cost = cost_of(plan, config, found, await measure(fleet) if config.paced else None)
     announce(f"{examination.found.sentence}; {cost}" if examination.found is not None else cost)
+    examination.obstacle = untold(config.sentinels, plan.sentinels)
+    if examination.obstacle is not None:
+        return
+    if config.sentinels is not None:
+        await asyncio.sleep(SEEN_S)
     await execute(fleet, plan, examination.log, progress, Watcher(fleet, facts))
 
 
@@ -125,12 +133,13 @@ async def _by_asking(
 ) -> Limits | str:
     """The limits of a fleet that tells none, found by asking; or why they stay unknown."""
     hint = hint_of(facts)
-    budget = search_budget(examination.config, facts)
+    config = examination.config
+    budget = search_budget(config, facts)
     announce(
         f"the limits are unknown ({unknown}): asking for them, with at most {budget:,} prompt tokens "
         f"(advertised: {f'{hint:,}' if hint is not None else 'nothing'})"
     )
-    examination.found = await find(fleet, facts, maker, budget, examination.log, progress)
+    examination.found = await find(fleet, facts, maker, budget, examination.log, progress, config.sentinels)
     found = limits_of(examination.found, facts)
     if isinstance(found, str):
         return f"the limits are unknown ({unknown}), and asking did not find them: {found}"

@@ -28,6 +28,7 @@ from pagefence.probes.salt.judge import judge as judge_sharing
 from pagefence.probes.salt.sharing import KEYS_ALONE, Sharing
 from pagefence.probes.salt.shots import NAME as SALT
 from pagefence.probes.seen import Seen
+from pagefence.probes.sentinel_file import SentinelFile
 from pagefence.probes.shot import Plan
 
 Judge = Callable[[Seen], ProbeResult]
@@ -50,7 +51,8 @@ CROWDS = (RACE,)
 @dataclass(frozen=True, slots=True)
 class Config:
     """`budget`: prompt tokens that borders and canary may cost; None for the usual one. `dry_run`: plan, send none.
-    `paced`: somebody will be asked whether the cost is right, so two prompts are spent on how long it takes."""
+    `paced`: somebody will be asked whether the cost is right, so two prompts are spent on how long it takes.
+    `sentinels`: where the words of the plan are written down before they are sent; those of a race are not."""
 
     probes: tuple[str, ...] = PROBES
     seed: int = 0
@@ -63,6 +65,7 @@ class Config:
     timing: Timing = field(default_factory=Timing)
     paced: bool = False
     race: Profile = field(default_factory=Profile)
+    sentinels: SentinelFile | None = None
 
 
 @dataclass(slots=True)

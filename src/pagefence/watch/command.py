@@ -11,6 +11,7 @@ from pagefence.files import check_writable
 from pagefence.fleet import Keys, Target
 from pagefence.mistakes import Usage
 from pagefence.probes.gate import Policy
+from pagefence.probes.sentinel_file import SentinelFile
 from pagefence.watch.config import GATE, HOUR_S, VERIFY, Settings, Watched, allowance
 from pagefence.watch.config_file import read_watch_file
 from pagefence.watch.service import watch
@@ -19,7 +20,20 @@ _HERE = "pagefence-watch.db"
 _NAME = "fleet"
 # What says which fleet, or how it is asked: with --config the file says it.
 _FLEET = ("url", "router", "prefill", "decode", "fleet", "declare", "keys_file", "timeout", "retries", "ca")
-_ON_THE_LINE = (*_FLEET, "client_cert", "client_key", "every", "hourly_tokens", "run_tokens", "inside", "headroom")
+_ON_THE_LINE = (
+    *_FLEET,
+    "sentinels",
+    "tenant_a",
+    "tenant_b",
+    "client_cert",
+    "client_key",
+    "every",
+    "hourly_tokens",
+    "run_tokens",
+    "inside",
+    "headroom",
+    "edge_limit",
+)
 
 
 class Options(Protocol):
@@ -35,6 +49,8 @@ class Options(Protocol):
     def headroom(self) -> float: ...
     @property
     def edge_limit(self) -> int | None: ...
+    @property
+    def sentinels(self) -> SentinelFile | None: ...
 
 
 Build = Callable[[str, tuple[str, ...], Mapping[str, Any], Mapping[str, str]], Options]
@@ -48,6 +64,9 @@ def conduct_watch(given: Mapping[str, Any], environment: Mapping[str, str], buil
     unknown = next((name for name in forget if name not in known), None)
     if unknown is not None:
         raise Usage(f"--forget-evidence {unknown[:60]!r} names no target; there are {', '.join(known)}")
+    for watched in settings.targets:
+        if watched.sentinels is not None:
+            watched.sentinels.check()
     if given.get("announce"):
         check_writable(given["announce"])
     return watch(settings, bool(given.get("log_json")), forget, given.get("announce"))
@@ -87,5 +106,6 @@ def _single(given: Mapping[str, Any], options: Options) -> Settings:
         options.keys,
         options.timeout_s,
         Policy(options.headroom, options.edge_limit, bool(given.get("inside"))),
+        options.sentinels,
     )
     return Settings((watched,), Path(_HERE), seed=given.get("seed"))

@@ -12,6 +12,7 @@ from pagefence.fleet import Keys, Target
 from pagefence.mistakes import Usage
 from pagefence.probes import PROBES
 from pagefence.probes.gate import Policy
+from pagefence.probes.sentinel_file import SentinelFile
 from pagefence.watch.budget import Allowance
 
 PORT = 9779
@@ -70,7 +71,10 @@ VERIFY = Module("verify", PROBES)
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A target: a fleet under a name, with its keys, what it is asked, and how much it may be asked."""
+    """A target: a fleet under a name, with its keys, what it is asked, and how much it may be asked.
+
+    `sentinels`: where each run writes down its words before it plants them.
+    """
 
     name: str
     target: Target
@@ -79,6 +83,7 @@ class Watched:
     keys: Keys = field(default_factory=Keys)
     timeout_s: float = 120.0
     policy: Policy = field(default_factory=Policy)
+    sentinels: SentinelFile | None = None
 
     def __post_init__(self) -> None:
         _named("target", self.name)

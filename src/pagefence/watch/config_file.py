@@ -12,6 +12,7 @@ fleet = "fleet.toml"             # or: url = "http://router:8000"
 keys_file = "/etc/pagefence/eu.env"  # or keys_env = "EU_KEY", for EU_KEY_A, EU_KEY_B and EU_KEY_ADMIN
 modules = ["gate", "verify"]     # these two are there without being written down
 inside = true
+sentinels = "live.json"          # gets the words before they are planted, for an edge; also tenant_a, tenant_b
 budget = { tokens = 240000, window = 3600, burst = 40000 }
 
 [module.verify]
@@ -36,6 +37,7 @@ from pagefence.fleet.fleet_file import FleetFile, address, read_fleet_file
 from pagefence.fleet.keys import read_keys
 from pagefence.mistakes import Usage
 from pagefence.probes.gate import HEADROOM, Policy
+from pagefence.probes.sentinel_file import TENANTS, SentinelFile
 from pagefence.watch.config import GATE, PORT, VERIFY, Module, Settings, Watched, allowance
 
 _Tokens = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
@@ -66,6 +68,9 @@ class _Target(_Strict, frozen=True, kw_only=True):
     modules: list[str] = msgspec.field(default_factory=lambda: [GATE.name, VERIFY.name])
     inside: bool = False
     timeout: Annotated[float, msgspec.Meta(ge=0.1, le=3600)] | None = None
+    sentinels: str | None = None
+    tenant_a: str = TENANTS[0]
+    tenant_b: str = TENANTS[1]
     budget: _Budget | None = None
 
 
@@ -149,7 +154,14 @@ def _watched(said: _Target, modules: Mapping[str, Module], folder: Path, environ
         read_keys(folder / said.keys_file if said.keys_file else None, environment, said.keys_env),
         said.timeout or file.timeout_s or 120.0,
         Policy(file.headroom or HEADROOM, file.edge_limit, said.inside),
+        _sentinels(said, folder),
     )
+
+
+def _sentinels(said: _Target, folder: Path) -> SentinelFile | None:
+    if said.sentinels is None:
+        return None
+    return SentinelFile(folder / Path(said.sentinels).expanduser(), (said.tenant_a, said.tenant_b))
 
 
 def _fleet(said: _Target, folder: Path) -> FleetFile:

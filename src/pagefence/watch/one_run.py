@@ -28,7 +28,9 @@ async def run_once(watched: Watched, module: Module, seed: int, fresh: bool = Tr
     declared = watched.target.disaggregated
     # The rest is for answers, controls, and second tries of what lost its words.
     planned = module.tokens * 3 // 4 or None
-    examination = Examination(Config(module.probes, seed, declared, fresh, watched.policy, planned))
+    examination = Examination(
+        Config(module.probes, seed, declared, fresh, watched.policy, planned, sentinels=watched.sentinels)
+    )
     log = _Log()
     started = time.monotonic()
     phase, late = Phase.FINISHED, False

@@ -55,6 +55,9 @@ def watch(settings: Settings, as_json: bool = False, forget: tuple[str, ...] = (
 
 async def _serve(watcher_of: Callable[[], Watcher], sock: socket.socket, say: Say, announce: Path | None) -> int:
     stop = Stop()
+    kept = "settings are read at the start only; started anew, it goes on where it was"
+    hears = functools.partial(say, "hears", signal="SIGHUP", what=kept)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hears)
     watcher = watcher_of()
     server = _Server(server_config(create_app(watcher)))
     serving = asyncio.create_task(server.serve(sockets=[sock]))

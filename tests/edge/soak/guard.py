@@ -153,7 +153,7 @@ class Guard:
     def memory_mib(self) -> float:
         """What its processes have to themselves. Shared pages are those of the fork and of files."""
         infos = [psutil.Process(pid).memory_info() for pid in self.pids()]
-        return sum(info.rss - info.shared for info in infos) / 2**20
+        return float(sum(info.rss - info.shared for info in infos) / 2**20)
 
     def sockets(self) -> Sockets:
         """Open ones; what is closing counts no more."""

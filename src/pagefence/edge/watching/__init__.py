@@ -8,8 +8,9 @@ from pagefence.edge.watching.generations import Bounds
 from pagefence.edge.watching.memory import Manner, Memory
 from pagefence.edge.watching.order import ResponseIds
 from pagefence.edge.watching.prefixes import Prefixes
-from pagefence.edge.watching.sentinels import Sentinels, read_sentinels
+from pagefence.edge.watching.sentinels import Sentinels
 from pagefence.edge.watching.watch import Watch
+from pagefence.probes.sentinel_file import read_sentinels
 
 __all__ = [
     "RULES", "Action", "Actions", "Book", "Bounds", "Doubt", "Expected", "Finding", "Kind", "Manner", "Memory",

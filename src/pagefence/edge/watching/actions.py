@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import msgspec
 
-from pagefence.edge.refusal import Refusal, body_of
+from pagefence.edge.refusal import Refusal
 from pagefence.edge.watching.finding import Finding, Kind
 
 SCHEMA_VERSION = 1
@@ -59,23 +59,21 @@ class Actions:
 class Orders:
     """What the proxy is to do now.
 
-    lines    log lines, in JSON
-    counted  kinds with their rules, to be counted
+    lines    fields of log lines
+    counted  findings to be counted
     alert    the body of a webhook, or None
-    instead  what the client gets instead of this answer: a body with status 502, or the last event of its stream; None
-             when the answer may go on
+    instead  what the client gets instead of this answer, or of the rest of its stream; None: the answer may go on
     """
 
-    lines: tuple[bytes, ...] = ()
-    counted: tuple[tuple[Kind, str], ...] = ()
+    lines: tuple[Mapping[str, object], ...] = ()
+    counted: tuple[Finding, ...] = ()
     alert: bytes | None = None
-    instead: bytes | None = None
+    instead: Refusal | None = None
 
 
 NOTHING = Orders()
-STATUS = 502
-_REFUSAL = Refusal(
-    STATUS,
+WITHHELD = Refusal(
+    502,
     "answer_withheld",
     "The answer was withheld: it did not pass the checks of this service. Nothing is wrong with the request; its id "
     "helps the operator to find out more.",
@@ -91,10 +89,10 @@ def orders(findings: Sequence[Finding], actions: Actions, buffered: bool, at: fl
     stopping = {Action.QUARANTINE, Action.CUT} if buffered else {Action.CUT}
     stopped = any(stopping & of for _, of in chosen)
     return Orders(
-        lines=tuple(_line(finding, of, at) for finding, of in chosen if Action.LOG in of),
-        counted=tuple((finding.kind, finding.rule) for finding, of in chosen if Action.METRIC in of),
+        lines=tuple({"actions": sorted(of), **finding.as_json()} for finding, of in chosen if Action.LOG in of),
+        counted=tuple(finding for finding, of in chosen if Action.METRIC in of),
         alert=alert_body(alerting, at) if alerting else None,
-        instead=(body_of(_REFUSAL) if buffered else last_event()) if stopped else None,
+        instead=WITHHELD if stopped else None,
     )
 
 
@@ -103,15 +101,4 @@ def alert_body(findings: Sequence[Finding], at: float) -> bytes:
     told = [finding.as_json() for finding in findings]
     return msgspec.json.encode(
         {"schema_version": SCHEMA_VERSION, "source": "pagefence edge", "at": at, "findings": told}
-    )
-
-
-def last_event() -> bytes:
-    """The end of a stream that is cut: an error where clients look for one, and no `[DONE]`."""
-    return b"data: " + body_of(_REFUSAL) + b"\n\n"
-
-
-def _line(finding: Finding, of: frozenset[Action], at: float) -> bytes:
-    return msgspec.json.encode(
-        {"event": "finding", "at": at, "actions": sorted(of), **finding.as_json()},
     )

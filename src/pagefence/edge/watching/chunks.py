@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
+
+from pagefence.edge.watching.anything import PARSED, texts_of, values_of
 
 DONE = b"[DONE]"
 
@@ -32,32 +34,55 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
+    """
+    more       what else a client may show: errors, log probabilities, fields that are not known here. By channel
+    malformed  no JSON of an answer, or one that only lenient parsers read
+    """
+
     id: str | None = None
     model: str | None = None
     parts: tuple[Part, ...] = ()
     usage: Usage | None = None
     error: bool = False
     last: bool = False  # the event that ends a stream of the responses API
+    more: tuple[tuple[str, str], ...] = ()
+    malformed: bool = False
 
 
-class _Delta(msgspec.Struct):
+# A name that is not here is not skipped: the object is then read in full (`_slowly`).
+class _Delta(msgspec.Struct, forbid_unknown_fields=True):
     content: Any = None
     reasoning_content: Any = None
     reasoning: Any = None
     refusal: Any = None
     tool_calls: Any = None
     function_call: Any = None
+    role: Any = None
 
 
-class _Choice(msgspec.Struct):
+class _Choice(msgspec.Struct, forbid_unknown_fields=True):
     index: int = 0
     delta: _Delta | None = None
     message: _Delta | None = None
     text: str | None = None
     finish_reason: str | None = None
+    logprobs: Any = None
+    stop_reason: Any = None
+    matched_stop: Any = None
+    hidden_states: Any = None
+    disaggregated_params: Any = None
+    avg_decoded_tokens_per_iter: Any = None
+    token_ids: Any = None
+    prompt_token_ids: Any = None
 
 
-class _Raw(msgspec.Struct):
+class _Vector(msgspec.Struct, forbid_unknown_fields=True):
+    object: Any = None
+    index: Any = None
+    embedding: msgspec.Raw = msgspec.Raw()
+
+
+class _Raw(msgspec.Struct, forbid_unknown_fields=True):
     id: str | None = None
     model: str | None = None
     choices: list[_Choice] | None = None
@@ -70,18 +95,110 @@ class _Raw(msgspec.Struct):
     output: Any = None
     status: Any = None
     output_index: Any = None
+    created: Any = None
+    system_fingerprint: Any = None
+    service_tier: Any = None
+    timings: Any = None
+    kv_transfer_params: Any = None
+    prompt_token_ids: Any = None
+    item_id: Any = None
+    content_index: Any = None
+    summary_index: Any = None
+    sequence_number: Any = None
+    obfuscation: Any = None
+    data: msgspec.Raw = msgspec.Raw()
 
 
+_parts = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_vectors = msgspec.json.Decoder(list[_Vector]).decode
 _decode = msgspec.json.Decoder(_Raw).decode
 _FINISHES = {"completed": "stop", "incomplete": "length"}
 
 
-def read_chunk(data: bytes) -> Chunk | None:
-    """None for what is no such object."""
+def read_chunk(data: bytes) -> Chunk:
+    """One object of an answer. Whatever it is, no text in it is left out that a client may show."""
     try:
         raw = _decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _slowly(data)
+    chunk = _chunk(raw)
+    return chunk if _plain(raw) else _with_more(chunk, values_of(data))
+
+
+def _plain(raw: _Raw) -> bool:
+    """Whether `parts` have all of its texts."""
+    if raw.error or raw.response is not None or raw.output is not None or len(raw.data):
+        return len(raw.data) > 0 and not raw.error and raw.choices is None and _are_vectors(raw.data)
+    if raw.choices is None:
+        return raw.type is None or isinstance(raw.delta, str)
+    if raw.delta is not None:
+        return False
+    for choice in raw.choices:
+        said = choice.delta or choice.message
+        if choice.logprobs is not None or (said is not None and isinstance(said.content, list | dict)):
+            return False
+    return True
+
+
+def _are_vectors(data: msgspec.Raw) -> bool:
+    """Millions of numbers, and no text: not made into objects."""
+    try:
+        return bool(_vectors(data))
+    except msgspec.DecodeError:
+        return False
+
+
+def _slowly(data: bytes) -> Chunk:
+    """What has names that are not known here, or is JSON for lenient parsers only, or none."""
+    values = values_of(data)
+    known = _only_known(_top(data) if len(data) > PARSED else values[0]) if len(values) == 1 else None
+    try:
+        chunk = Chunk(malformed=True) if known is None else _chunk(msgspec.convert(known, _Raw))
+    except msgspec.ValidationError:
+        chunk = Chunk(malformed=True)
+    try:
+        _parts(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        chunk = replace(chunk, malformed=True)
+    return _with_more(chunk, values)
+
+
+def _top(data: bytes) -> object:
+    """Of a long object only what has names that are known here."""
+    try:
+        parts = _parts(data)
+        return {name: msgspec.json.decode(parts[name]) for name in _Raw.__struct_fields__[:-1] if name in parts}
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
+
+
+def _with_more(chunk: Chunk, values: list[object]) -> Chunk:
+    had = {text for part in chunk.parts for _, text in part.texts}
+    return replace(chunk, more=tuple([more for more in texts_of(values) if more[1] not in had]))
+
+
+def _only_known(value: object) -> dict[str, Any] | None:
+    if not isinstance(value, dict):
+        return None
+    known = _among(value, _Raw)
+    if isinstance(known.get("choices"), list):
+        known["choices"] = [_known_choice(each) if isinstance(each, dict) else each for each in known["choices"]]
+    return known
+
+
+def _known_choice(value: dict[str, Any]) -> dict[str, Any]:
+    known = _among(value, _Choice)
+    for name in ("delta", "message"):
+        if isinstance(known.get(name), dict):
+            known[name] = _among(known[name], _Delta)
+    return known
+
+
+def _among(value: dict[str, Any], kind: type[msgspec.Struct]) -> dict[str, Any]:
+    return {name: value[name] for name in kind.__struct_fields__ if name in value and name != "data"}
+
+
+def _chunk(raw: _Raw) -> Chunk:
     error = bool(raw.error) or raw.object == "error" or raw.type == "error"
     if raw.choices is None:
         return _response(raw, error)
@@ -103,16 +220,24 @@ def _holds_more(choice: _Choice, said: _Delta) -> object:
 
 def _all_texts(choice: _Choice) -> Iterator[tuple[str, str]]:
     if choice.text:
-        yield "content", choice.text
-    said = choice.delta or choice.message
-    if said is None:
-        return
-    for channel, value in (
-        ("content", said.content), ("reasoning", said.reasoning_content), ("reasoning", said.reasoning),
-        ("refusal", said.refusal), ("tools", said.tool_calls), ("tools", said.function_call),
-    ):  # fmt: skip
-        for text in strings(value, channel == "tools"):
-            yield channel, text
+        yield "text", choice.text
+    for said in (choice.delta, choice.message):
+        if said is None:
+            continue
+        for text in strings(said.content, False):
+            yield "content", text
+        for text in strings(said.reasoning_content, False):
+            yield "reasoning_content", text
+        if said.reasoning != said.reasoning_content:  # some engines say it under both names
+            for text in strings(said.reasoning, False):
+                yield "reasoning", text
+        for text in strings(said.refusal, False):
+            yield "refusal", text
+        calls = said.tool_calls if isinstance(said.tool_calls, list) else [said.tool_calls]
+        for place, call in enumerate([*calls, said.function_call]):
+            number = call.get("index", place) if isinstance(call, dict) else place
+            for text in strings(call):
+                yield f"tools {number}"[:16], text
 
 
 def strings(value: object, nested: bool = True) -> Iterator[str]:

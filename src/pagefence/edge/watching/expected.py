@@ -13,6 +13,7 @@ from pagefence.edge.call import Admitted, Call, Operation
 from pagefence.edge.watching.chunks import strings
 from pagefence.edge.watching.grams import Words
 
+_WRITTEN = frozenset({"prompt", "suffix", "instructions", "tools", "functions", "documents"})
 _NEW_TOKENS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 
 
@@ -52,8 +53,8 @@ class Expected:
         return self.at_most if self.prompt_tokens is None else self.prompt_tokens
 
 
-def of_admitted(admitted: Admitted, at_least: int = 0) -> Expected:
-    """What admission and the request say; own text and history are added by the book."""
+def of_admitted(admitted: Admitted, at_least: int = 0, **known: Any) -> Expected:
+    """What admission and the request say; `known`: the rest, which the book knows."""
     call = admitted.call
     return Expected(
         request_id=call.request_id,
@@ -65,6 +66,7 @@ def of_admitted(admitted: Admitted, at_least: int = 0) -> Expected:
         at_least=at_least,
         at_most=admitted.at_most,
         asked_new_tokens=asked_new_tokens(call.body),
+        **known,
     )
 
 
@@ -78,18 +80,27 @@ def choices(call: Call) -> int | None:
 
 
 def asked_new_tokens(body: Mapping[str, Any]) -> int | None:
-    said = (body.get(name) for name in _NEW_TOKENS)
-    return next((value for value in said if isinstance(value, int) and not isinstance(value, bool)), None)
+    for name in _NEW_TOKENS:
+        if type(value := body.get(name)) is int:
+            return value
+    return None
 
 
-def prompt_texts(call: Call) -> tuple[list[bytes], list[bytes]]:
+Texts = tuple[list[bytes], list[bytes]]
+
+
+def prompt_texts(call: Call) -> Texts:
     """What the tenant wrote, and what the assistant had said before. Token ids are no text."""
     theirs, said = list[str](), list[str]()
     body = call.body
-    for name in ("prompt", "suffix", "instructions", "tools", "functions", "documents"):
-        theirs += _all(body.get(name))
+    for name in _WRITTEN & body.keys():
+        theirs += _all(body[name])
     for message in _messages(body):
-        (said if message.get("role") == "assistant" else theirs).extend(_all(message))
+        into, content = said if message.get("role") == "assistant" else theirs, message.get("content")
+        if isinstance(content, str) and len(message) == 2:  # a role and a text: nearly every message
+            into.append(content)
+        else:
+            into.extend(_all(message))
     if isinstance(body.get("input"), str) or call.operation is Operation.EMBEDDING:
         theirs += _all(body.get("input"))
     return [_bytes(text) for text in theirs], [_bytes(text) for text in said]

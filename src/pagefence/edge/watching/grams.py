@@ -28,6 +28,7 @@ OWNER_BITS = 20
 COMMON = 1
 """The owner of what was seen from several tenants."""
 
+SEED_BYTES = 2048
 BLOCK = 1 << 16  # bytes of text in one call
 _FIRST = struct.pack("=QQqQ", 0, 0, -1, 0) + bytes(64 * 8 + 64)  # `struct roll` before a text
 Words: TypeAlias = npt.NDArray[np.uint64]
@@ -50,15 +51,16 @@ FOLD = _folding()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Secrets:
-    """What k-grams are rolled and winnowed with, made anew by every process. Byte 0 is none, so its entries are 0."""
+    """What k-grams are rolled and winnowed with: made anew by every process, or equal in those that share what they
+    remember. Byte 0 is none, so its entries are 0."""
 
     table: Words  # [2, 256]: of a byte that enters, and of one that leaves
     packed: bytes  # `struct secrets`
 
     @staticmethod
     def make(seed: bytes | None = None) -> Secrets:
-        """From the system's randomness; from a seed of 2,048 bytes in tests."""
-        enter = np.frombuffer(seed or secrets.token_bytes(2048), np.uint64).copy()
+        """From the system's randomness, or from a seed of SEED_BYTES that nobody else may know."""
+        enter = np.frombuffer(seed or secrets.token_bytes(SEED_BYTES), "<u8").astype(np.uint64)
         enter[0] = 0
         table = np.stack([enter, grams_numpy.turned(enter, LENGTH)])
         return Secrets(table, table.tobytes() + FOLD.tobytes())

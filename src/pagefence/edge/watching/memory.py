@@ -11,7 +11,7 @@ A k-gram of an answer speaks against it only if one other tenant sent it lately,
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
@@ -44,42 +44,69 @@ class Manner:
             raise ValueError("a finding takes 1 to 64 k-grams; gap and every are 1 or more, learned 0 or more")
 
 
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What makes several processes remember as one.
+
+    secrets, key  equal in all of them: what k-grams are hashed with, and under what findings show them
+    told          gets what was noted here, its tag, and whether it was an answer's (habits); on any thread. It returns
+                  at once and may keep the array
+    """
+
+    secrets: Secrets
+    key: bytes
+    told: Callable[[Words, str, bool], None]
+
+
 class Memory:
     """Shared by all answers of a process."""
 
     def __init__(
-        self, bounds: Bounds | None = None, manner: Manner | None = None, now: float = 0.0, compiled: bool = True
+        self,
+        bounds: Bounds | None = None,
+        manner: Manner | None = None,
+        now: float = 0.0,
+        compiled: bool = True,
+        shared: Shared | None = None,
     ) -> None:
         self.bounds = bounds = bounds or Bounds()
         self.manner = manner or Manner()
-        self.secrets = Secrets.make()
+        self.secrets = shared.secrets if shared else Secrets.make()
         self.prompts = Generations(bounds, now, compiled)
         self.habits = Generations(replace(bounds, slots_log2=max(10, bounds.slots_log2 - 2)), now, compiled)
         self._public = _NONE
-        self._key = secrets.token_bytes(32)
+        self._key = shared.key if shared else secrets.token_bytes(32)
+        self._told = shared.told if shared else None
         self._compiled = compiled
 
-    def hashes(self, texts: Iterable[bytes]) -> Words:
-        """What is taken of texts, each for itself. Works beside other threads."""
-        taken = [winnowed(text, Roll(), self.secrets, self._compiled)[0] for text in texts]
-        return np.concatenate([_NONE, *taken])
+    def hashes(self, texts: Sequence[bytes]) -> Words:
+        """What is taken of texts, one behind the other. Works beside other threads."""
+        return winnowed(b"\n".join(texts), Roll(), self.secrets, self._compiled)[0] if texts else _NONE
 
-    def sent(self, theirs: Iterable[bytes], said: Iterable[bytes], tag: str, now: float) -> Words:
+    def sent(self, theirs: Sequence[bytes], said: Sequence[bytes], tag: str, now: float) -> Words:
         """Remember the texts of a prompt that its tenant wrote; not what the assistant had `said`. What of both its
         answer may hold: 8 bytes a hash, to be kept as long as the request lives."""
         written = self.hashes(theirs)
         self.prompts.note(written, tag, now)
-        return np.concatenate([written, self.hashes(said)])
+        if self._told is not None:
+            self._told(written, tag, False)
+        return np.concatenate([written, self.hashes(said)]) if said else written
 
     def publish(self, texts: Iterable[bytes]) -> None:
-        """Texts that anybody may get: licences, the operator's own templates. All of their k-grams, so that it does not
-        matter what stands around a quote; 8 bytes for each byte of text."""
+        """All texts that anybody may get: licences, the operator's own templates. All of their k-grams, so that it does
+        not matter what stands around a quote; 8 bytes for each byte of text."""
         taken = [winnowed(text, Roll(), self.secrets, self._compiled, window=1)[0] for text in texts]
-        self._public = np.unique(np.concatenate([self._public, *taken]))
+        self._public = np.unique(np.concatenate([_NONE, *taken]))
 
     def learn(self, hashes: Words, tag: str, now: float) -> None:
         """What an answer without a finding held, for the model's habits."""
         self.habits.note(hashes, tag, now)
+        if self._told is not None:
+            self._told(hashes, tag, True)
+
+    def heard(self, hashes: Words, tag: str, habit: bool, now: float) -> None:
+        """Remember what another process told: of a prompt that went through it, or of an answer without a finding."""
+        (self.habits if habit else self.prompts).note(hashes, tag, now)
 
     def foreign(self, hits: list[Hit], own: Words) -> list[Hit]:
         """Of what one other tenant sent, what nothing explains."""
@@ -91,5 +118,5 @@ class Memory:
         return [hit for hit, known in zip(hits, explained.tolist(), strict=True) if not known]
 
     def name(self, value: int) -> str:
-        """A hash as a finding may show it: keyed once more, so that equal text has equal names in one process."""
+        """A hash as a finding may show it: keyed once more, so that equal text has equal names in all that share."""
         return blake2b(value.to_bytes(8, "little"), digest_size=8, key=self._key).hexdigest()

@@ -2,36 +2,55 @@
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from hashlib import sha256
 
 from pagefence.edge.watching.chunks import Chunk
+from pagefence.edge.watching.elsewhere import Elsewhere
 from pagefence.edge.watching.finding import Doubt, Kind
 
 _REMEMBERED = 4096
+_LONGEST = 128  # characters
+_SHARED = "the response id is one that another request got"
+# Some servers and gateways take their ids from a clock or a small number, and a few mint one for each chunk: only a
+# long one belongs to one answer for sure.
+_LONG_ID = re.compile("[0-9A-Za-z]{16}")
 
 
 class ResponseIds:
-    """Which request got which response id: of those that live, and of the last ones that did."""
+    """Which request got which response id: of those that live, and of the last ones that did; `elsewhere`, too."""
 
-    def __init__(self, remembered: int = _REMEMBERED) -> None:
+    def __init__(self, remembered: int = _REMEMBERED, elsewhere: Elsewhere | None = None) -> None:
         self._live: dict[str, str] = {}
         self._ended: OrderedDict[str, str] = OrderedDict()
         self._remembered = remembered
+        self._elsewhere = elsewhere
 
     def claim(self, response_id: str, request_id: str) -> bool:
-        """Whether no other request got it."""
+        """Whether no other request got it. Release it at the end."""
+        response_id = _kept(response_id)
         other = self._live.setdefault(response_id, request_id)
-        return other == request_id and self._ended.get(response_id, request_id) == request_id
+        alone = self._elsewhere is None or self._elsewhere.claim(response_id, request_id)
+        return alone and other == request_id and self._ended.get(response_id, request_id) == request_id
 
-    def release(self, response_id: str, request_id: str) -> None:
+    def others(self, response_id: str, request_id: str) -> bool:
+        """Whether another request of this process got it. Nothing is kept."""
+        response_id = _kept(response_id)
+        return any(got.get(response_id, request_id) != request_id for got in (self._live, self._ended))
+
+    def release(self, response_id: str, request_id: str) -> bool:
+        """The request has ended; whether it was not told meanwhile that another process has that id."""
+        response_id = _kept(response_id)
         if self._live.get(response_id) != request_id:
-            return
+            return True
         del self._live[response_id]
         self._ended[response_id] = request_id
         if len(self._ended) > self._remembered:
             self._ended.popitem(last=False)
+        return self._elsewhere is None or self._elsewhere.release(response_id, request_id)
 
 
 @dataclass(slots=True)
@@ -63,21 +82,24 @@ class Order:
         part = chunk.parts[0]
         return part.finish is None and part.index in self.spoke and part.index not in self.finishes
 
-    def close(self) -> None:
+    def close(self) -> Iterator[Doubt]:
         """Nothing comes any more."""
-        if self.id is not None:
-            self.ids.release(self.id, self.request_id)
+        if self.id is not None and not self.ids.release(self.id, self.request_id) and _SHARED not in self.told:
+            yield Doubt(Kind.SHARED_ID, _SHARED, _sure(self.id))
 
     def _wrong(self, chunk: Chunk) -> Iterator[Doubt]:
         if self.done:
             yield Doubt(Kind.AFTER_END, "an event came after the end of the stream")
-        if chunk.id is not None and chunk.id != self.id:
-            if self.id is not None:
-                yield Doubt(Kind.MIXED_STREAM, "the id changed inside of one answer")
-            else:
+        if chunk.id and chunk.id != self.id:
+            # Only the first one is kept: an upstream that mints one for each event fills no memory.
+            if self.id is None:
                 self.id = chunk.id
-            if not self.ids.claim(chunk.id, self.request_id):
-                yield Doubt(Kind.SHARED_ID, "the response id is one that another request got")
+                alone = self.ids.claim(chunk.id, self.request_id)
+            else:
+                yield Doubt(Kind.MIXED_STREAM, "the id changed inside of one answer", _sure(chunk.id))
+                alone = not self.ids.others(chunk.id, self.request_id)
+            if not alone:
+                yield Doubt(Kind.SHARED_ID, _SHARED, _sure(chunk.id))
         if chunk.model is not None and chunk.model != self.model:
             if self.model is not None:
                 yield Doubt(Kind.MIXED_STREAM, "the model changed inside of one answer")
@@ -95,3 +117,14 @@ class Order:
             if part.finish is not None:
                 self.finishes.setdefault(part.index, part.finish)
         self.done = self.done or chunk.last
+
+
+def _kept(response_id: str) -> str:
+    """What of an id is remembered: upstream may say one of megabytes, and thousands are kept."""
+    if len(response_id) <= _LONGEST:
+        return response_id
+    return sha256(response_id.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _sure(response_id: str) -> bool:
+    return _LONG_ID.search(response_id) is not None

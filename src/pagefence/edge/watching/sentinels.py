@@ -1,7 +1,7 @@
 """Live sentinels: words that `pagefence canary` planted for one tenant, looked for in the answers to all others.
 
-Two of the words side by side in their order are a shard; two different shards of one sentinel are proof, as for the
-canary. Bounded state: the word that may go on, and the one before it.
+Two of the words side by side in their order are a shard, as for the canary. Two shards of one sentinel that share no
+word are proof. Bounded state: the word that may go on, and the one before it.
 """
 
 from __future__ import annotations
@@ -9,44 +9,20 @@ from __future__ import annotations
 import ctypes
 import re
 import secrets
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations
 
-import msgspec
 import numpy as np
 
 from pagefence.edge.watching.grams import library
-from pagefence.mistakes import Usage
 from pagefence.probes.sentinel import Sentinel
 
-PROOF = 2
+SHARDS = 2
 _BLOCK = 1 << 16
 _AT_ONCE = 96  # bytes of a stream
 _MULTIPLIER, _LOW = 0x9E3779B97F4A7C15, (1 << 64) - 1
 _LETTERS = bytes(ord(chr(b).lower()) if b < 128 and chr(b).isalpha() else 0 for b in range(256))
-
-
-class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    tenant: str
-    words: list[str]
-
-
-class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    sentinels: list[_Entry]
-
-
-def read_sentinels(path: Path) -> tuple[Sentinel, ...]:
-    """`{"sentinels": [{"tenant": "...", "words": [...]}]}`. Raises Usage, which names the file."""
-    try:
-        found = msgspec.json.decode(path.read_bytes(), type=_File)
-    except OSError as error:
-        raise Usage(f"cannot read the sentinels {path}: {error.strerror or error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Usage(f"{path} holds no sentinels: {error}") from None
-    for entry in found.sentinels:
-        if len(entry.words) < 3 or not all(re.fullmatch("[a-z]+", word) for word in entry.words):
-            raise Usage(f"{path}: a sentinel is three or more words of the letters a to z")
-    return tuple(Sentinel(f"{i}", e.tenant, tuple(e.words)) for i, e in enumerate(found.sentinels))
 
 
 class Sentinels:
@@ -62,6 +38,7 @@ class Sentinels:
             for place, word in enumerate(sentinel.words):
                 self._places.setdefault(self._ids.setdefault(word, len(self._ids) + 1), []).append((number, place))
         self._table = self._listed()
+        self._lock = threading.Lock()  # of the place for pairs: prompts are read beside answers
         self._pairs = np.empty(_BLOCK + 4, np.uint32)
         self._address, self._room = self._listing.ctypes.data, self._pairs.ctypes.data
 
@@ -95,12 +72,12 @@ class Sentinels:
         for start in range(0, max(1, len(text)), _BLOCK):
             part = text[start : start + _BLOCK]
             last = ends and start + _BLOCK >= len(text)
-            count = self._code.pagefence_words(
-                part, len(part), state.words, self._address, _LETTERS, self._seed, last, self._room
-            )  # fmt: skip
-            if count:
-                flat = self._pairs[: 2 * count].tolist()
-                found += zip(flat[::2], flat[1::2], strict=True)
+            with self._lock:
+                count = self._code.pagefence_words(
+                    part, len(part), state.words, self._address, _LETTERS, self._seed, last, self._room
+                )  # fmt: skip
+                flat = self._pairs[: 2 * count].tolist() if count else []
+            found += zip(flat[::2], flat[1::2], strict=True)
         return found
 
     def _slowly(self, text: bytes, state: Reading, ends: bool) -> list[tuple[int, int]]:
@@ -159,5 +136,9 @@ class Reading:
         """What came last was a whole word."""
         self.feed(b"", ends=True)
 
-    def proven(self) -> list[int]:
-        return [number for number, places in self.shards.items() if len(places) >= PROOF]
+    def found(self) -> Iterator[tuple[int, bool]]:
+        """Sentinels of which two shards were seen, and whether two of these share no word: honest text of three listed
+        words in a row has two shards too."""
+        for number, places in self.shards.items():
+            if len(places) >= SHARDS:
+                yield number, any(set(one).isdisjoint(two) for one, two in combinations(places, 2))

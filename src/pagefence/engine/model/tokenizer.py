@@ -128,6 +128,13 @@ class Tokenizer:
         ids = self._joined(self.segments(text)) if parse_special else self._plain(text)
         return [*self._prefix, *ids] if add_special else ids
 
+    def encode_beside(self, text: str) -> list[int]:
+        """As `encode(text)`; other threads run meanwhile. Raises ValueError for half a character."""
+        try:
+            return list(self._backend.encode_batch_fast([text], add_special_tokens=False)[0].ids)
+        except TypeError:
+            raise ValueError("a text holds half a character (a lone surrogate)") from None
+
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
         """Text of `ids`; bytes that are not UTF-8 become U+FFFD. Raises ValueError for an id outside the vocabulary."""
         return b"".join(self.token_bytes(i, skip_special) for i in ids).decode("utf-8", errors="replace")

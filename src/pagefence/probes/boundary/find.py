@@ -15,6 +15,7 @@ from pagefence.probes.boundary.search import Search
 from pagefence.probes.boundary.shots import NAME
 from pagefence.probes.boundary.told import told_length, told_limit
 from pagefence.probes.run import Log, Outcome, ask_once, ruler_for
+from pagefence.probes.sentinel_file import SentinelFile, untold
 from pagefence.probes.shot import PLAIN, Maker, Purpose, Shot
 
 _REFUSED = (Form.REFUSED, Form.REFUSED_LATE, Form.IN_STREAM, Form.CONTAINED, Form.OTHER_ERROR)
@@ -64,15 +65,27 @@ def hint_of(facts: FleetFacts) -> int | None:
 
 
 async def find(
-    fleet: Fleet, facts: FleetFacts, maker: Maker, budget: int, log: Log, progress: Callable[[str, int, int], None]
+    fleet: Fleet,
+    facts: FleetFacts,
+    maker: Maker,
+    budget: int,
+    log: Log,
+    progress: Callable[[str, int, int], None],
+    sentinels: SentinelFile | None = None,
 ) -> Found:
-    """Ask until the limit is found, the budget (in accepted prompt tokens) is used up, or asking makes no sense."""
+    """Ask until the limit is found, the budget (in accepted prompt tokens) is used up, or asking makes no sense.
+
+    `sentinels`: where the words of each prompt are written down before it is sent.
+    """
     tenant = "b" if fleet.keys.two else "a"
     found = Found(Search(hint_of(facts), budget))
     ruler = None
     while found.problem is None and found.kept is None and (tokens := found.search.next()) is not None:
         progress("finding the longest prompt that is accepted", found.search.questions, 0)
         shot = maker.shot(NAME, Purpose.SEARCH, tenant, tokens, 1)
+        problem = untold(sentinels, (shot.sentinel,))
+        if problem is not None:
+            return replace(found, problem=problem)
         ruler = ruler or await ruler_for(fleet, tenant, shot.nonce, shot.sentinel, PLAIN)
         outcome = await ask_once(fleet, ruler, shot, log)
         found = learnt(replace(found, shots=(*found.shots, shot)), outcome)

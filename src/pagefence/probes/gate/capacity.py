@@ -97,9 +97,12 @@ def _size(count: int) -> str:
 
 
 def contexts(case: Case) -> Iterator[Finding]:
-    """One context for all, told by each node itself."""
+    """One context for all, told by each node itself. A router that lets in less than they hold disagrees with none."""
     facts = case.facts
-    told = {label(n): length for n in facts.everyone() if (length := known(n.context)) is not None}
+    told = {label(n): length for n in facts.nodes if (length := known(n.context)) is not None}
+    front = known(facts.router.context) if facts.router is not None else None
+    if facts.router is not None and front is not None and front > min(told.values(), default=0):
+        told = {label(facts.router): front, **told}
     if len(set(told.values())) > 1:
         what = "nodes disagree on the context: " + ", ".join(f"{who} {n:,}" for who, n in list(told.items())[:8])
         yield Finding(facts.url, what, Kind.FAIL)

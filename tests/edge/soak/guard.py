@@ -44,7 +44,7 @@ write = 2
 [cors]
 origins = {origins}
 [log]
-requests = true
+requests = false
 [tenants]
 file = "tenants.toml"
 [policy]

@@ -20,9 +20,10 @@ from pagefence.edge.admission import (
     decide,
     reserved,
 )
-from pagefence.edge.call import Admitted, Call, Operation
+from pagefence.edge.call import Call, Operation
 from pagefence.edge.capacity import Capacity, Room
 from pagefence.edge.counting import Counting, CountingSettings, PromptCounter
+from pagefence.edge.demand import Admitted
 from pagefence.edge.refusal import Refusal
 from tests.edge.models import call_of, chat_of, completion_of, texts, tokenizer_of
 

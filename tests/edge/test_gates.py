@@ -11,8 +11,8 @@ import pytest
 
 from pagefence.edge.admission import AdmissionSettings, Counted, ModelBounds, NeedsCount
 from pagefence.edge.beside import Beside, Queue
-from pagefence.edge.call import Admitted
 from pagefence.edge.capacity import Capacity, Room
+from pagefence.edge.demand import Admitted
 from pagefence.edge.gates import LiveGate
 from pagefence.edge.refusal import Refusal
 from tests.edge.models import completion_of

@@ -13,8 +13,9 @@ import pytest
 
 from pagefence.cli import app
 from pagefence.edge.beside import LARGE
-from pagefence.edge.call import Admitted, Operation, Tenant
+from pagefence.edge.call import Operation, Tenant
 from pagefence.edge.command import settings
+from pagefence.edge.demand import Admitted
 from pagefence.edge.joined import Joined
 from pagefence.edge.refusal import Refusal
 from pagefence.edge.shown import promised

@@ -11,7 +11,8 @@ from dataclasses import replace
 
 import pytest
 
-from pagefence.edge.call import Admitted, Call
+from pagefence.edge.call import Call
+from pagefence.edge.demand import Admitted
 from pagefence.edge.front.front import FrontLimits
 from pagefence.edge.passing import passing
 from pagefence.edge.refusal import Refusal

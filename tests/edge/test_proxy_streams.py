@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from pagefence.edge.call import Admitted
+from pagefence.edge.demand import Admitted
 from pagefence.edge.front.front import FrontLimits
 from pagefence.edge.passing import passing
 from pagefence.edge.refusal import Refusal

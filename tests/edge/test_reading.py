@@ -121,7 +121,7 @@ def test_objects_and_arrays_are_counted_as_a_reader_finds_them(value: Any) -> No
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(reading, "_SLICE", 3)
         patched.setattr(reading, "_RARE", 1)
-        assert reading._holders(json.dumps({"a": value}).encode(), 0) == 1 + holders(value)
+        assert reading._holders(json.dumps({"a": value}).encode()) == 1 + holders(value)
 
 
 def holders(value: Any) -> int:

@@ -16,13 +16,15 @@ from typing import Any
 import pytest
 
 from pagefence.edge.admission import ModelBounds
-from pagefence.edge.call import Admitted, Call, Operation
+from pagefence.edge.beside import Beside, Queue
+from pagefence.edge.call import Call, Operation
 from pagefence.edge.command import settings
+from pagefence.edge.demand import Admitted
 from pagefence.edge.joined import Joined
 from pagefence.edge.refusal import Refusal
 from pagefence.edge.steps import Tells
 from pagefence.edge.tenants import Identity
-from pagefence.edge.watched import FAMILIES
+from pagefence.edge.watched import FAMILIES, Watched, Watching, book_of, plan_of
 from pagefence.edge.watching.settings import WatchTable, bounds_of, public_texts
 from pagefence.mistakes import Usage
 from pagefence.probes.wordlist import WORDS
@@ -405,6 +407,22 @@ def test_every_figure_of_watching_has_its_family() -> None:
     }  # fmt: skip
 
 
+def test_a_long_prompt_that_cannot_be_remembered_in_time_is_refused() -> None:
+    """Not sent on unremembered, and not kept waiting without an end."""
+
+    @played
+    async def test() -> None:
+        plan = plan_of(WatchTable(), Path(), {}, book_of(WatchTable(), Path(), None), ModelBounds(None, None, 0))
+        watching = Watching(plan, Tells(), Beside(Queue(amount=100_000), "test"))
+        tenant = Identity(b"s" * 32).tenant("acme")
+        call = Call(Operation.COMPLETION, tenant, "id", {"prompt": "x" * 200_000}, "toy", False, size=200_000)
+        refused = await watching.watch(Admitted(call, 3, 3, 4))
+        assert isinstance(refused, Refusal)
+        assert refused.code == "overloaded"
+
+    test()
+
+
 def test_a_new_file_of_sentinels_leaves_requests_in_progress_with_the_one_they_began_with(
     vocabulary: Path, tmp_path: Path
 ) -> None:
@@ -421,16 +439,18 @@ def test_a_new_file_of_sentinels_leaves_requests_in_progress_with_the_one_they_b
         watching = Joined(Identity(b"s" * 32), ENVIRONMENT, tmp_path)._watching(
             settings(["http://127.0.0.1:9"], None, None, None, None, None, {"watching": {"sentinels": "live.json"}}),
             ModelBounds(None, None, 0),
+            Beside(Queue(), "test"),
             Tells(),
         )
         assert watching is not None
         body = {"prompt": "x" * 100_000, "max_tokens": 4}
-        call = Call(Operation.COMPLETION, Identity(b"s" * 32).tenant("acme"), "id", body, "toy", False)
+        call = Call(Operation.COMPLETION, Identity(b"s" * 32).tenant("acme"), "id", body, "toy", False, size=100_000)
         began = asyncio.create_task(watching.watch(Admitted(call, 3, 3, 4)))
         await asyncio.sleep(0)  # the prompt is read in a thread
         file.write_text(said(("globex", others), ("acme", own)))
         watching._look(file)
         watched = await began
+        assert isinstance(watched, Watched)
         watched.sent(0.0)
         watched.begins(200, False, 0.1)
         answer = {"choices": [{"index": 0, "text": " ".join(own), "finish_reason": "stop"}]}

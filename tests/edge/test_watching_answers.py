@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pagefence.edge.call import Admitted, Call, Operation, Tenant
+from pagefence.edge.call import Call, Operation, Tenant
+from pagefence.edge.demand import Admitted
 from pagefence.edge.refusal import body_of
 from pagefence.edge.watching import (
     Action,
@@ -29,6 +30,7 @@ from pagefence.edge.watching import (
     orders,
     read_sentinels,
 )
+from pagefence.edge.watching.expected import prompt_texts
 from pagefence.edge.watching.finding import Doubt
 from pagefence.edge.watching.order import ResponseIds
 from pagefence.mistakes import Usage
@@ -278,6 +280,25 @@ def test_a_conversation_that_goes_on_may_find_its_answer_in_the_cache() -> None:
     assert 14 * 200 < bound < 14 * 200 + 200
 
 
+def test_of_a_long_prompt_the_beginning_decides() -> None:
+    prefixes = Prefixes(slack=0)
+    history(prefixes, chat("a" * 200_000))
+    assert history(prefixes, chat("a" * 100_000 + "b" * 100_000)) is None  # so far nobody looks
+    bound = history(prefixes, chat("a" * 40_000 + "b" * 160_000))
+    assert bound is not None
+    assert 40_000 < bound <= 65_536
+    history(prefixes, {"prompt": [7] * 200_000})
+    assert history(prefixes, {"prompt": [8] * 200_000}) == 64
+
+
+def test_of_a_long_answer_in_a_conversation_all_may_be_in_the_cache() -> None:
+    prefixes = Prefixes(slack=0)
+    history(prefixes, chat("Hello"))
+    bound = history(prefixes, chat("Hello", "a long answer " * 10_000, "and"))
+    assert bound is not None
+    assert bound > 140_000
+
+
 def test_pictures_bound_nothing() -> None:
     prefixes = Prefixes(slack=0)
     history(prefixes, chat("Hello"))
@@ -387,6 +408,12 @@ def test_a_leak_is_found_from_the_request_to_the_order() -> None:
     found = streamed([*events, *GOOD[2:]], expected, book)
     assert kinds(found) == [Kind.FOREIGN_TEXT, Kind.SENTINEL]
     assert found[0].doubt.owner == "tag-victim"
+
+
+def test_token_ids_are_no_text() -> None:
+    ids: list[dict[str, Any]] = [{"prompt": [1, 2]}, {"prompt": [[1, 2], [3]]}]
+    assert [prompt_texts(call(body, operation=Operation.COMPLETION)) for body in ids] == [([], [])] * 2
+    assert prompt_texts(call({"input": ["a", "b"]}, operation=Operation.EMBEDDING)) == ([b"a", b"b"], [])
 
 
 def test_expectations_come_from_the_request() -> None:

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pagefence.edge.bounds import TextBounds, constant_tokens, text_bounds
-from pagefence.edge.call import Admitted, Call
+from pagefence.edge.call import Call
 from pagefence.edge.capacity import Capacity, Room
-from pagefence.edge.demand import Chat, Demand, Prompt, demand_of
+from pagefence.edge.demand import Admitted, Chat, Demand, Prompt, demand_of
 from pagefence.edge.refusal import Refusal
 from pagefence.edge.template_bounds import TemplateBounds, template_bounds
 from pagefence.engine.model.tokenizer import Tokenizer
@@ -122,6 +122,7 @@ def after_count(needs: NeedsCount, counts: Sequence[Counted]) -> Admitted | Refu
         prompt_tokens=None if None in exact else sum(count for count in exact if count is not None),
         at_most=sum(count.most or 0 for count in counts),
         new_tokens=min(wanted, left) if demand.generates else 0,
+        demand=demand,
     )
 
 
@@ -132,10 +133,10 @@ def unchecked(call: Call, bounds: ModelBounds) -> Admitted:
     return replace(verdict, new_tokens=0) if isinstance(verdict, Admitted) else Admitted(call, None, _MOST, 0)
 
 
-def least_tokens(call: Call, bounds: ModelBounds) -> int:
+def least_tokens(admitted: Admitted, bounds: ModelBounds) -> int:
     """No fewer prompt tokens than this, without counting; 0 where nothing is known."""
-    demand = demand_of(call, image_tokens=0)
-    if isinstance(demand, Refusal) or bounds.text is None:
+    demand = admitted.demand
+    if demand is None or bounds.text is None:
         return 0
     return sum(_least(prompt, bounds.text, bounds.template) for prompt in demand.prompts if not prompt.loose)
 

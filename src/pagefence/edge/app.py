@@ -9,7 +9,8 @@ from time import perf_counter
 from typing import Any
 
 from pagefence.edge.beside import LARGE
-from pagefence.edge.call import Admitted, Call, Operation, Tenant
+from pagefence.edge.call import Call, Operation, Tenant
+from pagefence.edge.demand import Admitted
 from pagefence.edge.front.connection import Connection
 from pagefence.edge.front.front import mint
 from pagefence.edge.front.replies import retry_after
@@ -173,6 +174,8 @@ class Edge:
         method = "GET" if admitted is None else "POST"
         headers = b"".join([b"%b: %b\r\n" % pair for pair in outgoing.headers]) + self._key
         watch = None if admitted is None else await self.steps.watch(admitted)
+        if isinstance(watch, Refusal):
+            return watch
         mark.asked()
         if watch is not None:
             watch.sent(mark.asked_at)

@@ -45,18 +45,3 @@ class Call:
     model: str | None
     stream: bool
     size: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Admitted:
-    """A call that some rank can hold, with all the tokens that it may make. Only admission makes one (I3, by type).
-
-    prompt_tokens  exact, or None when the bound was enough
-    at_most        prompt tokens by the bound, or exactly
-    new_tokens     reserved for each choice
-    """
-
-    call: Call
-    prompt_tokens: int | None
-    at_most: int
-    new_tokens: int

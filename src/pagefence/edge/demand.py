@@ -59,6 +59,23 @@ class Demand:
     generates: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A call that some rank can hold, with all the tokens that it may make. Only admission makes one (I3, by type).
+
+    prompt_tokens  exact, or None when the bound was enough
+    at_most        prompt tokens by the bound, or exactly
+    new_tokens     reserved for each choice
+    demand         what it asks for, where that was looked at
+    """
+
+    call: Call
+    prompt_tokens: int | None
+    at_most: int
+    new_tokens: int
+    demand: Demand | None = None
+
+
 def demand_of(call: Call, image_tokens: int | None = None) -> Demand | Refusal:
     """Read a call. `image_tokens`: the most that one image can cost, where that was declared."""
     body = call.body
@@ -94,7 +111,9 @@ def _completion(body: Mapping[str, Any]) -> Demand | Refusal:
 def _prompts(body: Mapping[str, Any], param: str) -> tuple[Prompt, ...] | Refusal:
     """A text, texts, token ids, or lists of token ids."""
     given = body.get(param)
-    many = given if isinstance(given, list) and given and not _is_ids(given) else [given]
+    if isinstance(given, list) and _is_ids(given):
+        return (Prompt(ids=len(given)),)
+    many = given if isinstance(given, list) and given else [given]
     special = body.get("add_special_tokens") is not False
     prompts = []
     for one in many:
@@ -112,11 +131,11 @@ def _is_ids(value: Sequence[Any]) -> bool:
 
 
 def _chat(body: Mapping[str, Any], param: str, messages: Any, image_tokens: int | None) -> Demand | Refusal:
-    if not isinstance(messages, list) or not messages or not all(isinstance(m, Mapping) for m in messages):
+    if not isinstance(messages, list) or set(map(type, messages)) != {dict}:
         return Refusal(400, "invalid_value", "Messages are a list of objects, at least one.", param)
     images = 0
-    for part in (part for m in messages if isinstance(m.get("content"), list) for part in m["content"]):
-        kind = part.get("type") if isinstance(part, Mapping) else None
+    for part in [part for m in messages if isinstance(m.get("content"), list) for part in m["content"]]:
+        kind = part.get("type") if isinstance(part, dict) else None
         if kind in _IMAGE_PARTS and image_tokens is not None:
             images += 1
         elif kind not in _TEXT_PARTS:
@@ -124,7 +143,7 @@ def _chat(body: Mapping[str, Any], param: str, messages: Any, image_tokens: int 
     variables = {name: body[name] for name in _PASSED_ON if body.get(name) is not None}
     variables |= body.get("chat_template_kwargs") or {}
     plain = variables.keys() <= {"add_generation_prompt", "reasoning_effort"} and not images
-    plain = plain and all(_is_plain(m) for m in messages)
+    plain = plain and all(map(_is_plain, messages))
     prompt = Prompt(
         chat=Chat(messages, variables, plain),
         special=body.get("add_special_tokens") is True,
@@ -135,7 +154,7 @@ def _chat(body: Mapping[str, Any], param: str, messages: Any, image_tokens: int 
 
 def _is_plain(message: Mapping[str, Any]) -> bool:
     content = message.get("content")
-    if any(value is not None and name not in _PLAIN_FIELDS for name, value in message.items()):
+    if any(message[name] is not None for name in message.keys() - _PLAIN_FIELDS):
         return False
     if isinstance(content, list):
         return all(isinstance(part.get("text"), str) for part in content)
@@ -149,7 +168,7 @@ def _response(body: Mapping[str, Any], image_tokens: int | None) -> Demand | Ref
     messages = [{"role": "system", "content": instructions}] if instructions else []
     plain = not body.get("tools")
     for item in items:
-        if not isinstance(item, Mapping):
+        if not isinstance(item, dict):
             return Refusal(400, "invalid_value", "An item of the input is an object.", "input")
         plain = plain and item.get("type") in (None, "message") and item.get("content") is not None
         messages.append({name: item.get(name) for name in ("role", "content")})
@@ -167,7 +186,7 @@ def _response(body: Mapping[str, Any], image_tokens: int | None) -> Demand | Ref
 def _holds_more_than_text(items: Sequence[Mapping[str, Any]]) -> bool:
     lists = (item.get(name) for item in items for name in ("content", "output", "summary"))
     parts = (part for given in lists if isinstance(given, list) for part in given)
-    return any(not isinstance(part, Mapping) or part.get("type") not in _TEXT_PARTS for part in parts)
+    return any(not isinstance(part, dict) or part.get("type") not in _TEXT_PARTS for part in parts)
 
 
 def _asides(body: Mapping[str, Any]) -> int:
@@ -184,5 +203,5 @@ def _json_size(value: Any) -> int:
 def _new_tokens(body: Mapping[str, Any]) -> int | None:
     """The largest that was asked for, by any of its names."""
     names = ("max_tokens", "max_completion_tokens", "max_output_tokens", "max_new_tokens", "min_tokens")
-    asked = [body[name] for name in names if isinstance(body.get(name), int) and not isinstance(body[name], bool)]
+    asked = [value for name in names if type(value := body.get(name)) is int]
     return max(asked) if asked else None

@@ -18,9 +18,10 @@ from pagefence.edge.admission import (
     unchecked,
 )
 from pagefence.edge.beside import Beside
-from pagefence.edge.call import Admitted, Call
+from pagefence.edge.call import Call
 from pagefence.edge.capacity import Capacities, Room
 from pagefence.edge.counting import Counting
+from pagefence.edge.demand import Admitted
 from pagefence.edge.refusal import Refusal
 
 _SHRANK = Refusal(

@@ -15,9 +15,10 @@ from pagefence.edge import policy as fields
 from pagefence.edge import reading
 from pagefence.edge.admission import AdmissionSettings, ModelBounds, bounds_of_model, reserved
 from pagefence.edge.beside import Beside, for_bodies
-from pagefence.edge.call import Admitted, Call, Operation, Tenant
+from pagefence.edge.call import Call, Operation, Tenant
 from pagefence.edge.capacity import Capacities, CapacitySettings, Room, targets_of
 from pagefence.edge.counting import Counting, CountingSettings, PromptCounter
+from pagefence.edge.demand import Admitted
 from pagefence.edge.engine_readings import readings_of
 from pagefence.edge.gates import LiveGate, OpenGate
 from pagefence.edge.media import check_cost
@@ -120,7 +121,7 @@ class Joined:
                 beside,
                 AdmissionSettings(admission.default_new_tokens, admission.image_tokens, admission.margin_tokens),
             )
-        watching = self._watching(settings, model.bounds, tells)
+        watching = self._watching(settings, model.bounds, beside, tells)
         decided.tell_what_is_refused(tells)
 
         tokenizing = Tokenizing(model.tokenizer)
@@ -158,7 +159,7 @@ class Joined:
         """The tenants of the file and the environment, as they were read last."""
         return self._named
 
-    def _watching(self, settings: Settings, bounds: ModelBounds, tells: Tells) -> Watching | None:
+    def _watching(self, settings: Settings, bounds: ModelBounds, beside: Beside, tells: Tells) -> Watching | None:
         said = table(settings.tables, "watching", WatchTable)
         sharing = self._shared(settings, tells)
         if said.sees_all and (settings.workers > 1 or sharing is not None):
@@ -166,7 +167,7 @@ class Joined:
         if not said.on:
             return None
         book = book_of(said, self._folder, self._book, sharing)
-        watching = Watching(plan_of(said, self._folder, self._environment, book, bounds), tells, sharing)
+        watching = Watching(plan_of(said, self._folder, self._environment, book, bounds), tells, beside, sharing)
         self._book = book  # only now: settings that are refused change nothing
         return watching
 

@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 
 from pagefence.edge.beside import Beside, for_bodies
-from pagefence.edge.call import Admitted, Call, Operation, Tenant
+from pagefence.edge.call import Call, Operation, Tenant
+from pagefence.edge.demand import Admitted
 from pagefence.edge.refusal import Refusal
 from pagefence.edge.steps import Headers, Outgoing, Steps
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pagefence.edge.beside import Beside
-from pagefence.edge.call import Admitted, Call, Operation, Tenant
+from pagefence.edge.call import Call, Operation, Tenant
 from pagefence.edge.capacity import Room
+from pagefence.edge.demand import Admitted
 from pagefence.edge.refusal import Refusal
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -86,7 +87,7 @@ class Steps:
     clean: Callable[[Operation, Tenant, str, dict[str, Any], Headers], Call | Refusal]
     admit: Callable[[Call], Awaitable[Admitted | Refusal]]
     outgoing: Callable[[Call, Admitted | None, Headers], Outgoing]
-    watch: Callable[[Admitted], Awaitable[Watch | None]]
+    watch: Callable[[Admitted], Awaitable[Watch | Refusal | None]]
     beside: Beside
     room: Callable[[], Room | None] = lambda: None
     tokenize: Tokenize | None = None

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -16,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from pagefence.edge.admission import ModelBounds, least_tokens
 from pagefence.edge.alerts import OUTCOMES, Alerts, postable
-from pagefence.edge.call import Admitted, Call
+from pagefence.edge.beside import Beside
+from pagefence.edge.demand import Admitted
 from pagefence.edge.events import Events, data_of, stray_of
 from pagefence.edge.metrics import Family
 from pagefence.edge.refusal import Refusal
@@ -34,7 +34,6 @@ from pagefence.edge.watching import (
     orders,
 )
 from pagefence.edge.watching.actions import Actions
-from pagefence.edge.watching.expected import Texts, prompt_texts
 from pagefence.edge.watching.settings import WatchTable, actions_of, bounds_of, floors_of, public_texts
 from pagefence.mistakes import Usage
 from pagefence.probes.sentinel_file import read_sentinels
@@ -42,7 +41,6 @@ from pagefence.probes.sentinel_file import read_sentinels
 if TYPE_CHECKING:
     from pagefence.edge.sharing.sharing import Sharing
 
-_LONG = 64 * 1024  # bytes, or token ids, of a prompt whose fingerprints are taken beside the event loop
 _LONGEST_EVENT = 16 * 1024 * 1024
 _LOOK_EVERY_S = 1.0  # for a new file of sentinels
 _TOO_LARGE = Refusal(502, "upstream_too_large", "one event of the upstream's answer is larger than any answer.")
@@ -66,7 +64,7 @@ FAMILIES = (
 @dataclass(frozen=True, slots=True)
 class Plan:
     """
-    least      a lower bound of a call's prompt tokens
+    least      a lower bound of the prompt's tokens
     buffered   no byte of an answer goes out before all of it was judged
     public     texts that anybody may get
     sentinels  a file that is read anew when it changes
@@ -75,7 +73,7 @@ class Plan:
 
     book: Book
     actions: Actions
-    least: Callable[[Call], int]
+    least: Callable[[Admitted], int]
     buffered: bool = False
     public: Sequence[bytes] = ()
     sentinels: Path | None = None
@@ -103,15 +101,15 @@ def plan_of(said: WatchTable, folder: Path, environment: Mapping[str, str], book
     if alert is not None and not postable(alert):
         raise Usage(f"watching.alert_env names {str(said.alert_env)[:80]!r}, and there is no http(s) address in it")
     return Plan(
-        book, actions_of(said), lambda call: least_tokens(call, bounds), said.buffered, public, sentinels, alert
+        book, actions_of(said), lambda admitted: least_tokens(admitted, bounds), said.buffered, public, sentinels, alert
     )
 
 
 class Watching:
     """Watches all answers of a process."""
 
-    def __init__(self, plan: Plan, tells: Tells, sharing: Sharing | None = None) -> None:
-        self._plan, self._tells, self._sharing = plan, tells, sharing
+    def __init__(self, plan: Plan, tells: Tells, beside: Beside, sharing: Sharing | None = None) -> None:
+        self._plan, self._tells, self._beside, self._sharing = plan, tells, beside, sharing
         self.book = plan.book
         self._read_at: tuple[int, ...] | None = None
         self._refused = ""
@@ -119,7 +117,6 @@ class Watching:
         if plan.alert is not None:
             self._alerts = Alerts(plan.alert, lambda outcome: tells.count("pagefence_edge_alerts_total", outcome))
         self._looking: asyncio.Task[None] | None = None
-        self._beside = ThreadPoolExecutor(1, "edge-prompts")
         if plan.sentinels is not None:
             self._look(plan.sentinels)
 
@@ -142,20 +139,20 @@ class Watching:
     def unready(self) -> str | None:
         return self._sharing.unready() if self._sharing is not None else None
 
-    async def watch(self, admitted: Admitted) -> Watched:
+    async def watch(self, admitted: Admitted) -> Watched | Refusal:
         """Remember the prompt, and be ready for its answer."""
         book = self.book  # the same for both: sentinels go by their number, and a new file has other numbers
-        texts = prompt_texts(admitted.call)
-        if sum(map(len, texts[0])) + sum(map(len, texts[1])) < _LONG and not _many_ids(admitted.call.body):
-            expected = self._opened(book, admitted, texts)
+        call = admitted.call
+        expected: Expected | Refusal
+        if call.size:
+            expected = await self._beside.run(call.tenant.tag, call.size, self._opened, book, admitted)
         else:
-            loop = asyncio.get_running_loop()
-            expected = await loop.run_in_executor(self._beside, self._opened, book, admitted, texts)
-        return Watched(self, book, expected, self._plan.buffered)
+            expected = self._opened(book, admitted)
+        return expected if isinstance(expected, Refusal) else Watched(self, book, expected, self._plan.buffered)
 
-    def _opened(self, book: Book, admitted: Admitted, texts: Texts) -> Expected:
-        least = self._plan.least(admitted.call) if admitted.prompt_tokens is None else 0
-        return book.opened(admitted, time.monotonic(), least, texts)
+    def _opened(self, book: Book, admitted: Admitted) -> Expected:
+        least = self._plan.least(admitted) if admitted.prompt_tokens is None else 0
+        return book.opened(admitted, time.monotonic(), least)
 
     def told(self, findings: Sequence[Finding]) -> Refusal | None:
         """Do what is to be done; what the client gets instead of the answer, if so."""
@@ -259,9 +256,3 @@ class Watched:
         if whole:
             self._all.ended(self._watch.not_judged)
         return left if refusal is None else refusal
-
-
-def _many_ids(body: Mapping[str, object]) -> bool:
-    """Whether a prompt of token ids is long."""
-    given = body.get("prompt", body.get("input"))
-    return isinstance(given, list) and sum(len(one) if isinstance(one, list) else 1 for one in given) >= _LONG

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from pagefence.edge.call import Admitted
-from pagefence.edge.watching.expected import Expected, Texts, of_admitted, prompt_texts
+from pagefence.edge.demand import Admitted
+from pagefence.edge.watching.expected import Expected, of_admitted, prompt_texts
 from pagefence.edge.watching.memory import Memory
 from pagefence.edge.watching.order import ResponseIds
 from pagefence.edge.watching.prefixes import Prefixes
@@ -28,15 +28,15 @@ class Book:
     floors: Floors | None = None
     ids: ResponseIds = field(default_factory=ResponseIds)
 
-    def opened(self, admitted: Admitted, now: float, at_least: int = 0, texts: Texts | None = None) -> Expected:
+    def opened(self, admitted: Admitted, now: float, at_least: int = 0) -> Expected:
         """Remember a prompt, before it is sent on; what its answer is held against.
 
         A long prompt takes milliseconds (a megabyte about ten): call it in a thread for those. `now`: seconds of any
-        clock that does not go back, the same for all of the book. `texts`: those of the prompt, where they are known.
+        clock that does not go back, the same for all of the book.
         """
         call, known = admitted.call, dict[str, Any]()
         if self.memory is not None or len(self.sentinels):
-            theirs, said = texts or prompt_texts(call)
+            theirs, said = prompt_texts(call)
             if self.memory is not None:
                 known["own"] = self.memory.sent(theirs, said, call.tenant.tag, now)
             known["own_sentinels"] = self.sentinels.of_prompt([*theirs, *said], call.tenant.name)

@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from pagefence.edge.call import Admitted, Call, Operation
+from pagefence.edge.call import Call, Operation
+from pagefence.edge.demand import Admitted
 from pagefence.edge.watching.chunks import strings
 from pagefence.edge.watching.grams import Words
 
@@ -86,10 +87,7 @@ def asked_new_tokens(body: Mapping[str, Any]) -> int | None:
     return None
 
 
-Texts = tuple[list[bytes], list[bytes]]
-
-
-def prompt_texts(call: Call) -> Texts:
+def prompt_texts(call: Call) -> tuple[list[bytes], list[bytes]]:
     """What the tenant wrote, and what the assistant had said before. Token ids are no text."""
     theirs, said = list[str](), list[str]()
     body = call.body
@@ -124,7 +122,8 @@ def _all(value: object) -> list[str]:
             for text in _deep(value.get(inner))
         ]
     if isinstance(value, list):
-        return [text for inner in value for text in _all(inner)]
+        ids = bool(value) and type(value[0]) is int  # the policy lets only one kind stand in a list
+        return [] if ids else [text for inner in value for text in _all(inner)]
     return [value] if isinstance(value, str) and value else []
 
 

@@ -116,14 +116,24 @@ def _parts(body: Mapping[str, Any]) -> Iterator[tuple[bytes, bool, bool]]:
     bound its tokens, which they do not in pictures and sounds, nor where a server keeps the conversation."""
     for name in ("tools", "functions", "documents", "instructions", "chat_template_kwargs", "prompt"):
         if body.get(name) is not None:
-            yield _encode([name, body[name]]), False, name != "prompt" or not isinstance(body[name], dict)
+            yield _encode([name, _begin(body[name])]), False, name != "prompt" or not isinstance(body[name], dict)
     if body.get("previous_response_id") is not None or body.get("conversation") is not None:
         yield b"", False, False
     for name in ("messages", "input"):
         value = body.get(name)
         for item in value if isinstance(value, list) else [value] if value is not None else []:
             said = isinstance(item, dict) and item.get("role") == "assistant"
-            yield _encode(item), said, _only_text(item)
+            # Of an assistant's message the whole length counts: the cache holds all that it said.
+            yield _encode(item if said else _begin(item)), said, _only_text(item)
+
+
+def _begin(value: Any) -> Any:
+    """So much of it as is looked at: a character and a token id are a byte at least."""
+    if isinstance(value, str | list):
+        return value[:LARGEST]
+    if isinstance(value, dict) and isinstance(value.get("content"), str) and len(value["content"]) > LARGEST:
+        return {**value, "content": value["content"][:LARGEST]}
+    return value
 
 
 def _only_text(item: object) -> bool:

@@ -99,6 +99,7 @@ class Generations:
         self._room = _Room()
         self._tables = np.zeros((bounds.generations, 4), np.uint64)  # `struct generation`: the oldest first
         self._address = self._tables.ctypes.data
+        self._newest = self._address + (bounds.generations - 1) * self._tables.strides[0]
         self._slots: list[Words] = []
         self._fresh(now, bounds.generations)
 
@@ -194,10 +195,9 @@ class Generations:
         self._filled: dict[int, int] = {}
 
     def _note(self, part: Words, owner: int) -> int:
-        table = self._tables[-1]
         if self._code is not None:
-            return int(self._code.pagefence_note(part.ctypes.data, len(part), table.ctypes.data, owner))
-        return grams_numpy.note(table[:2], self._slots[-1], part, owner, COMMON, OWNER_BITS)
+            return int(self._code.pagefence_note(part.ctypes.data, len(part), self._newest, owner))
+        return grams_numpy.note(self._tables[-1, :2], self._slots[-1], part, owner, COMMON, OWNER_BITS)
 
     def _look(self, hashes: Words) -> Owners:
         found = np.zeros(len(hashes), np.uint32)

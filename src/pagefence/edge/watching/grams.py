@@ -90,11 +90,13 @@ def winnowed(
     if code is None:
         return grams_numpy.winnowed(text, roll.carry, secret.table, FOLD, LENGTH, window)
     hashes, places = [], []
-    out, at = np.empty((2, min(len(text), BLOCK)), np.uint64)
+    most = min(len(text), BLOCK)
+    out, at = room = np.empty((2, most), np.uint64)
+    first = room.ctypes.data
     for start in range(0, len(text), BLOCK):
         part = text[start : start + BLOCK]
         found = code.pagefence_grams(
-            part, len(part), roll.state, secret.packed, LENGTH, window, out.ctypes.data, at.ctypes.data
+            part, len(part), roll.state, secret.packed, LENGTH, window, first, first + 8 * most
         )  # fmt: skip
         hashes.append(out[:found].copy())
         places.append(at[:found].copy())

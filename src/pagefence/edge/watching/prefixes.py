@@ -65,17 +65,17 @@ class Prefixes:
             countable = countable and text
             if answer and self._knows(hasher.copy().digest()):
                 reach = size + len(part)
-            for piece in _pieces(part, size):
-                hasher.update(piece)
-                size += len(piece)
-                if size == border:
-                    digest = hasher.digest()
-                    if bound is None and not self._knows(digest):
-                        bound = size
-                    marks.append(digest)
-                    border *= 2
+            at = 0
+            while size + len(part) - at >= border and border <= LARGEST:
+                hasher.update(part[at : at + border - size])
+                at, size, border = at + border - size, border, 2 * border
+                marks.append(hasher.digest())
+                if bound is None and not self._knows(marks[-1]):
+                    bound = size
             if size >= LARGEST:
                 break
+            hasher.update(part[at:])
+            size += len(part) - at
         else:
             marks.append(hasher.digest())
             if bound is None and not self._knows(marks[-1]):
@@ -98,17 +98,6 @@ class Prefixes:
         if len(self._new) > self._most:
             self._forgot = self._forgot or bool(self._old)
             self._old, self._new = self._new, set()
-
-
-def _pieces(part: bytes, size: int) -> Iterator[bytes]:
-    """A part, cut at the borders."""
-    start = 0
-    while start < len(part) and size < LARGEST:
-        border = max(SMALLEST, 1 << size.bit_length())
-        piece = part[start : start + border - size]
-        yield piece
-        start += len(piece)
-        size += len(piece)
 
 
 def _parts(body: Mapping[str, Any]) -> Iterator[tuple[bytes, bool, bool]]:

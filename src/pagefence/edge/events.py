@@ -21,19 +21,19 @@ class Events:
     __slots__ = ("rest", "stray")
 
     def __init__(self) -> None:
-        self.rest = self.stray = b""
+        self.rest, self.stray = bytearray(), b""
 
     def feed(self, data: bytes) -> tuple[bytes, list[bytes]]:
         """The bytes of all events that are whole now, and the data of each that has any."""
         start = max(0, len(self.rest) - 3)
-        data = self.rest + data
+        self.rest += data
         last = 0
-        for match in _END.finditer(data, start):
+        for match in _END.finditer(self.rest, start):
             last = match.end()
         if not last:
-            self.rest = data
             return b"", []
-        whole, self.rest = data[:last], data[last:]
+        whole = bytes(self.rest[:last])
+        del self.rest[:last]
         found = []
         for event in _END.split(whole):
             if event[:5] == b"data:" and b"\n" not in event and b"\r" not in event:  # nearly every one

@@ -242,7 +242,7 @@ class Watched:
         if self._watch is None or self._over:
             return b""
         self._over = True
-        left = self._events.rest
+        left = bytes(self._events.rest)
         findings: list[Finding] = []
         if whole and self._stream and left:
             if (data := data_of(left)) is not None:

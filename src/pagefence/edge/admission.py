@@ -108,19 +108,17 @@ def decide(
 def after_count(needs: NeedsCount, counts: Sequence[Counted]) -> Admitted | Refusal:
     """The decision, once every prompt was counted as far as it takes."""
     demand, room, settings = needs.demand, needs.room, needs.settings
-    worst = max(counts, key=lambda count: count.least if count.most is None else count.most, default=Counted(0, 0, 0))
     over = [count for count in counts if count.most is None or count.most > needs.limit]
     if over:
-        count = max(over, key=lambda count: count.least if count.most is None else count.most)
-        return _too_long(demand, room, count)
-    most = worst.most or 0
-    left = room.total - settings.margin_tokens - most
+        return _too_long(demand, room, max(over, key=lambda count: count.least if count.most is None else count.most))
+    most = [count.most or 0 for count in counts]
+    left = room.total - settings.margin_tokens - max(most, default=0)
     wanted = settings.default_new_tokens if demand.new_tokens is None else demand.new_tokens
     exact = [count.exact for count in counts]
     return Admitted(
         call=needs.call,
         prompt_tokens=None if None in exact else sum(count for count in exact if count is not None),
-        at_most=sum(count.most or 0 for count in counts),
+        at_most=sum(most),
         new_tokens=min(wanted, left) if demand.generates else 0,
         demand=demand,
     )

@@ -168,10 +168,10 @@ def _size(text: str) -> int:
 
 def _seen(raw: bytes) -> npt.NDArray[np.int64]:
     """How often each byte comes: 1.5 ms for a MiB."""
-    each = np.frombuffer(raw, np.uint8)
-    seen = np.bincount(each[:_BLOCK], minlength=256)
+    codes = np.frombuffer(raw, np.uint8)
+    seen = np.bincount(codes[:_BLOCK], minlength=256)
     for start in range(_BLOCK, len(raw), _BLOCK):
-        seen += np.bincount(each[start : start + _BLOCK], minlength=256)
+        seen += np.bincount(codes[start : start + _BLOCK], minlength=256)
     return seen
 
 

@@ -162,5 +162,16 @@ def test_without_a_tokenizer_the_border_is_not_called_exact() -> None:
     assert {e.kind for e in evidence} == {Kind.INCONCLUSIVE}
 
 
+def test_a_text_that_the_fleet_was_too_busy_to_count_is_asked_for_again() -> None:
+    assert look_at(Toy(busy=True), BORDERS)[0].name == "CLEAN"
+
+
+@pytest.mark.parametrize("characters", [100, 1000, 2500, 4000])
+def test_a_fleet_that_does_not_count_long_texts_has_broken_no_rule(characters: int) -> None:
+    verdict, evidence = look_at(Toy(counted=characters), BORDERS)
+    assert verdict.name == "INCONCLUSIVE"
+    assert {e.kind for e in evidence} == {Kind.INCONCLUSIVE}
+
+
 def test_one_key_is_enough_for_the_borders() -> None:
     assert look_at(Toy(), BORDERS)[0].name == "CLEAN"

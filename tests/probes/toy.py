@@ -43,6 +43,8 @@ class Toy:
     decode_pool: int = 640
     ready: bool = True
     count_tokens: bool = True
+    counted: int = 1 << 30  # characters of the longest text that is counted
+    busy: bool = False  # each text is counted at the second asking only
     info: dict[str, object] = field(default_factory=dict)
     calls: list[int] = field(default_factory=list)
     bodies: list[dict[str, Any]] = field(default_factory=list)
@@ -66,6 +68,7 @@ class Toy:
         self.memory = [[""] * PAGE for _ in self.free]
         self.kept: dict[int, str] = {}
         self.hung = False
+        self.asked: set[str] = set()
         self.cache: set[tuple[str, ...]] = set()
         self.counters = dict.fromkeys(("prompts", "computed_tokens", "cached_tokens", "handoffs", "prompt_tokens"), 0)
 
@@ -198,7 +201,13 @@ def application(toy: Toy) -> Starlette:  # noqa: PLR0915 (one bug a line, side b
     async def tokenize(request: Request) -> Response:
         if not toy.count_tokens:
             return JSONResponse({"detail": "Not Found"}, 404)
-        tokens = tokens_of((await request.json())["prompt"])
+        text = (await request.json())["prompt"]
+        if toy.busy and text not in toy.asked:
+            toy.asked.add(text)
+            return error(429, "too many of your long requests wait", code="rate_limit_exceeded")
+        if len(text) > toy.counted:
+            return error(503, "busy")
+        tokens = tokens_of(text)
         return JSONResponse({"tokens": [hash(t) % 9973 for t in tokens], "count": len(tokens)})
 
     def error(status: int, message: str, **fields: object) -> Response:

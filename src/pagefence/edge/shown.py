@@ -24,7 +24,7 @@ _PROMISES = ("max_model_len", "context_length", "context_window", "max_context_l
 _LISTING = 4 * 1024 * 1024  # bytes of a list of models
 _AT_ONCE = 4096  # characters that are tokenised on the event loop
 _LONGEST = 4 * 1024 * 1024  # characters that are tokenised at all
-_QUEUE = Queue(threads=1, waiting=16, amount=4 * _LONGEST, per_tenant=2, tenant_amount=2 * _LONGEST)
+_QUEUE = Queue(threads=1, waiting=16, amount=4 * _LONGEST, per_tenant=8, tenant_amount=2 * _LONGEST)
 
 
 class _Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

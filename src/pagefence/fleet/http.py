@@ -183,10 +183,15 @@ class Fleet:
 
         `until`: the moment of `time.monotonic` by which the answer must be there, whatever else is being asked.
         """
+        return await self._patiently("GET", base, path, None, tenant, until)
+
+    async def _patiently(
+        self, method: str, base: str, path: str, body: object, tenant: str | None, until: float | None = None
+    ) -> Reply:
         until = time.monotonic() + min(_FIGURES_S, self.timeout_s) if until is None else until
         pause = _FIRST_PAUSE_S
         for left in range(self.target.retries, -1, -1):
-            reply = await self._ask("GET", base, path, None, tenant, until)
+            reply = await self._ask(method, base, path, body, tenant, until)
             again = reply.status in (None, 429, 502, 503, 504) and left
             wait = pause * random.uniform(0.5, 1.5)
             if not again or time.monotonic() + wait >= until:
@@ -200,8 +205,7 @@ class Fleet:
         body: dict[str, object] = {self.token_field: text}
         if self.model is not None:
             body["model"] = self.model
-        until = time.monotonic() + min(_FIGURES_S, self.timeout_s)
-        reply = await self._ask("POST", self._router(), "/tokenize", body, tenant, until)
+        reply = await self._patiently("POST", self._router(), "/tokenize", body, tenant)
         tokens = reply.body.get("tokens")
         if reply.json_problem is not None or not isinstance(tokens, list):
             return None

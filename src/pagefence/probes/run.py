@@ -20,6 +20,7 @@ RECALL_NEEDED = 0.75  # of the controls in one manner
 _RETRIES = 4
 _FIRST_PAUSE_S, _LONGEST_WAIT_S = 0.5, 10.0
 _REFUSAL_S = 60.0  # what is refused needs no compute, so it has a shorter deadline, until something over is answered
+UNCOUNTED = "not asked: the fleet did not count its tokens for us (/tokenize)"
 _PATIENCE = 3  # so many silent or saturated answers in a row for one purpose, and the rest of its shots are not asked
 
 
@@ -123,7 +124,7 @@ async def _wave(fleet: Fleet, plan: Plan, wave: Wave, log: Log, progress: Progre
         shot = replace(shot, manner=log.instead.get(shot.manner, shot.manner))
         prompt = await write(ruler, shot.nonce, shot.sentinel, shot.tokens, shot.manner)
         if prompt is None:
-            answer = Answer(None, problem="the fleet no longer counts tokens for us (/tokenize)", stream=shot.stream)
+            answer = Answer(None, problem=UNCOUNTED, stream=shot.stream)
             log.outcomes.append(Outcome(shot, Prompt("", shot.tokens, False), answer, {}))
             return
         async with room.of(shot.tokens + shot.max_tokens):
@@ -171,7 +172,7 @@ async def ask_once(fleet: Fleet, ruler: Ruler, shot: Shot, log: Log) -> Outcome:
     """One shot outside of any plan, not repeated whatever came. It is in the log as every other."""
     prompt = await write(ruler, shot.nonce, shot.sentinel, shot.tokens, shot.manner)
     if prompt is None:
-        answer = Answer(None, problem="not asked: the fleet counts no tokens for us (/tokenize)", stream=shot.stream)
+        answer = Answer(None, problem=UNCOUNTED, stream=shot.stream)
         return Outcome(shot, Prompt("", shot.tokens, False), answer, {})
     request = Request(prompt.text, shot.max_tokens, shot.temperature, shot.seed, shot.stream)
     outcome = Outcome(shot, prompt, await _ask(fleet, request, shot, log), request.body(fleet.model))
@@ -233,7 +234,7 @@ async def _again(fleet: Fleet, ruler: Ruler, spare: Shot, lost: Outcome, log: Lo
     """A legal reader that lost its words, once more with other words of the same length."""
     prompt = await write(ruler, spare.nonce, spare.sentinel, spare.tokens, spare.manner)
     if prompt is None:
-        answer = Answer(None, problem="the fleet no longer counts tokens for us (/tokenize)", stream=spare.stream)
+        answer = Answer(None, problem=UNCOUNTED, stream=spare.stream)
         return Outcome(spare, Prompt("", spare.tokens, False), answer, {}, first=lost.answer, first_prompt=lost.prompt)
     request = Request(prompt.text, spare.max_tokens, seed=spare.seed, stream=spare.stream)
     answer = await _ask(fleet, request, spare, log)

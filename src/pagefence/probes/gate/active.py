@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pagefence.fleet import Answer, Fleet, Request
 from pagefence.probes.gate.asked import ActiveResults, EdgeAnswer, FieldAnswer
 from pagefence.probes.prompt import Manner, write
-from pagefence.probes.run import ruler_for
+from pagefence.probes.run import UNCOUNTED, ruler_for
 from pagefence.probes.sentinel import Sentinel, draw
 
 _TENANT = "a"
@@ -64,7 +64,7 @@ async def _edge(fleet: Fleet, limit: int) -> tuple[EdgeAnswer, ...]:
         prompt = await write(ruler, nonce, sentinel, tokens, manner)
         over = tokens > limit
         if prompt is None:
-            answer = Answer(None, problem="the fleet no longer counts tokens for us (/tokenize)", stream=stream)
+            answer = Answer(None, problem=UNCOUNTED, stream=stream)
             found.append(EdgeAnswer(tokens, over, False, answer))
             continue
         answer = await fleet.complete(Request(prompt.text, 1, stream=stream), _TENANT, None if not over else 60.0)

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from pagefence.models import DEFAULT_MODEL
 from tests.edge.processes import running_edge
 
 ACME, GLOBEX = "acme-key-0123456789abcdef", "globex-key-0123456789abcdef"
+FOREIGN = ("foreign-text", "sentinel")
 LIMIT = 819  # of prompt and answer: what the pool of 1,024 holds with the headroom of the gate
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
@@ -68,17 +70,24 @@ def test_through_the_edge_it_is_clean_and_past_it_leaks(fleet: Running, tmp_path
 
 @pytest.mark.parametrize("buffered", [False, True])
 def test_with_admission_off_the_leak_is_caught_at_the_answer(buffered: bool, fleet: Running, tmp_path: Path) -> None:
-    """Told in any case; from a buffer it never reaches the client."""
+    """Told in any case; from a buffer it never reaches the client, but for what is too little to be proof."""
     target = fleet.target
     assert target.router is not None
     flags = ["--upstream", target.router, "--engine", "pagefence", "--model", DEFAULT_MODEL, "--watch-only"]
     flags += ["--buffered"] if buffered else []
-    config = '[tenants]\nupstream_keys_env = "THEIRS"\n'
+    live = tmp_path / "live.json"
+    config = f'[tenants]\nupstream_keys_env = "THEIRS"\n[watching]\nsentinels = "{live}"\n'
     workers = [f"--prefill={url}" for url in target.prefill] + [f"--decode={url}" for url in target.decode]
     with running_edge(tmp_path, *flags, config=config, **in_front_of(fleet)) as edge:
-        _, report, said = pagefence(tmp_path, "canary", (ACME, GLOBEX), edge.url, *workers)
-        told = edge.counted('pagefence_edge_findings_total{kind="foreign-text",sure="true"}')
+        _, report, said = pagefence(tmp_path, "canary", (ACME, GLOBEX), edge.url, *workers, f"--sentinels={live}")
+        told = sum(edge.counted(f'pagefence_edge_findings_total{{kind="{kind}",sure="true"}}') for kind in FOREIGN)
         withheld = edge.counted('pagefence_edge_refusals_total{code="answer_withheld"}')
     assert told > 0, said
-    assert ("LEAK" in report["verdicts"]) == (not buffered), said
-    assert (withheld > 0) == buffered
+    leaks = [each["details"]["shards"] for each in report["evidence"] if each["kind"] == "LEAK"]
+    assert any(map(apart, leaks)) == (not buffered), said
+    assert withheld > 0 or not buffered
+
+
+def apart(shards: list[str]) -> bool:
+    """Whether two of them share no word: the edge's proof (docs/concepts/edge-scan.md)."""
+    return any(set(one.split()).isdisjoint(two.split()) for one, two in combinations(shards, 2))

@@ -38,7 +38,8 @@ def page(log: PowerLog, faults: Mapping[str, Fault]) -> str:
         "",
         "## Races",
         "",
-        "`pagefence race`: short requests beside each other, a third of which hang up. One race is one run.",
+        "`pagefence race`: short requests beside each other, a third of which hang up. One race is one run"
+        + _long(log),
         "",
         *_table(log, [f for f in faults.values() if suits(f, RACE)], RACE, usual=False),
         "",
@@ -113,6 +114,16 @@ def _hidden(log: PowerLog, faults: Iterable[Fault]) -> list[str]:
         if runs and not fault.not_in_engine and not any(r.found for r in runs):
             rows.append(f"- **{fault.name}**: 0 of {len(runs)}; {fault.summary}.")
     return rows
+
+
+def _long(log: PowerLog) -> str:
+    """How many requests a race has, by those that were not stopped early: more of them find more."""
+    sizes = [line.requests for line in log.runs.values() if line.profile == RACE and not line.early]
+    return (
+        f"; one that\ncame to its end had {median(sizes):,.0f} requests (`--probes`), controls among them."
+        if sizes
+        else "."
+    )
 
 
 def _alarms(log: PowerLog) -> list[str]:

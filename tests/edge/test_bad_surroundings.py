@@ -194,7 +194,7 @@ def test_texts_that_are_tokenised_have_an_end_for_each_tenant() -> None:
     @played
     async def test() -> None:
         tokenizing = Tokenizing(tokenizer_of("gpt-2"))
-        asked = [tokenizing.answer({"prompt": LONG}, "greedy", ROOM) for _ in range(5)]
+        asked = [tokenizing.answer({"prompt": LONG}, "greedy", ROOM) for _ in range(11)]
         said = await asyncio.gather(*asked, tokenizing.answer({"prompt": LONG}, "other", ROOM))
         assert [each.status for each in said if isinstance(each, Refusal)] == [429] * 3
         assert isinstance(said[-1], bytes)

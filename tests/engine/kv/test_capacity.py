@@ -79,7 +79,7 @@ def test_what_this_process_took_grows_by_what_it_takes() -> None:
     with mmap.mmap(-1, 64 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as taken:  # the heap may have it to spare
         taken.write(b"x" * (64 << 20))
         grown = own_bytes() - before
-    assert (60 << 20) < grown < (80 << 20)
+    assert (60 << 20) < grown < (120 << 20)  # others of this process take something meanwhile; counted twice is more
 
 
 def test_this_machine_has_some_memory_and_no_more_than_it_has() -> None:

@@ -60,28 +60,31 @@ def _table(log: PowerLog, faults: Sequence[Fault], profile: str, usual: bool) ->
     head += ["usual script", "95 %"] if usual else []
     rows = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for fault in faults:
-        runs = log.of(fault.name, profile)
-        if not runs:
-            rows.append(f"| {fault.name} | not run |" + " |" * (len(head) - 2))
-            continue
-        found = [r for r in runs if r.found]
-        failed = log.failed(fault.name, profile)
-        cells = [
-            fault.name,
-            f"{len(found)} of {len(runs)}" + (f" ({failed} more could not be made)" if failed else ""),
-            shown_interval(len(found), len(runs)),
-            f"{sum(by_prompts(r) for r in runs)} of {len(runs)}",
-            _counted(r.verdict for r in runs),
-            _counted(f"{p} {k}" for r in runs for p, kinds in r.found.items() for k in kinds) or "-",
-            f"{median(r.prompt_tokens + r.new_tokens for r in runs):,.0f}{'*' if any(r.early for r in runs) else ''}",
-            f"{median(r.seconds for r in runs):,.0f}",
-        ]
+        cells = _cells(log, fault.name, profile)
         if usual:
             theirs = log.of(fault.name, USUAL)
             seen = sum(bool(r.found) for r in theirs)
             cells += [f"{seen} of {len(theirs)}", shown_interval(seen, len(theirs))] if theirs else ["not run", "-"]
         rows.append("| " + " | ".join(cells) + " |")
     return rows
+
+
+def _cells(log: PowerLog, name: str, profile: str) -> list[str]:
+    runs = log.of(name, profile)
+    if not runs:
+        return [name, "not run", *[""] * 6]
+    found = [r for r in runs if r.found]
+    failed = log.failed(name, profile)
+    return [
+        name,
+        f"{len(found)} of {len(runs)}" + (f" ({failed} more could not be made)" if failed else ""),
+        shown_interval(len(found), len(runs)),
+        f"{sum(by_prompts(r) for r in runs)} of {len(runs)}",
+        _counted(r.verdict for r in runs),
+        _counted(f"{p} {k}" for r in runs for p, kinds in r.found.items() for k in kinds) or "-",
+        f"{median(r.prompt_tokens + r.new_tokens for r in runs):,.0f}{'*' if any(r.early for r in runs) else ''}",
+        f"{median(r.seconds for r in runs):,.0f}",
+    ]
 
 
 def by_prompts(run: Line) -> bool:

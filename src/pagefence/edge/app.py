@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from time import perf_counter
 from typing import Any
@@ -90,39 +90,26 @@ class Edge:
 
     async def _answer(self, operation: Operation, head: RequestHead, client: Connection, mark: Mark) -> Refusal | None:
         """A refusal where one is due; None when an answer went out."""
-        steps = self.steps
         wrong = _wrong_method(operation, head)
         if wrong is not None:
             return wrong
-        tenant = steps.tenant(head.fields, client.peer)
-        if isinstance(tenant, Refusal):
-            return tenant
-        mark.tenant = tenant.tag
-        refused = self._turns.take(tenant)
-        if refused is not None:
-            return refused
-        try:
+
+        async def answered(tenant: Tenant) -> Refusal | None:
             call = await self._asked(operation, tenant, head, client, mark)
             if isinstance(call, Refusal):
                 return call
-            admitted = None if operation is Operation.MODELS else await steps.admit(call)
+            admitted = None if operation is Operation.MODELS else await self.steps.admit(call)
             if isinstance(admitted, Refusal):
                 return admitted
             return await self._pass_on(call, admitted, head, client, mark)
-        finally:
-            self._turns.give(tenant)
+
+        return await self._in_turn(head, client, mark, answered)
 
     async def _tokenize(self, tokenize: Tokenize, head: RequestHead, client: Connection, mark: Mark) -> Refusal | None:
         """Tokens of a text. Only for tenants: it costs time."""
         mark.operation = TOKENIZE[1:]  # counted and told as any other: keys can be tried here too
-        tenant = self.steps.tenant(head.fields, client.peer)
-        if isinstance(tenant, Refusal):
-            return tenant
-        mark.tenant = tenant.tag
-        refused = self._turns.take(tenant)
-        if refused is not None:
-            return refused
-        try:
+
+        async def tokenized(tenant: Tenant) -> Refusal | None:
             raw = await client.body()
             body = raw if isinstance(raw, Refusal) else await self._read(tenant, raw, head.fields)
             said = body if isinstance(body, Refusal) else await tokenize(body, tenant.tag)
@@ -131,6 +118,22 @@ class Edge:
             mark.status, mark.bytes_out = 200, len(said)
             client.send(200, {**_JSON, "x-request-id": mark.request_id, **self._side.cors(head)}, said)
             return None
+
+        return await self._in_turn(head, client, mark, tokenized)
+
+    async def _in_turn(
+        self, head: RequestHead, client: Connection, mark: Mark, work: Callable[[Tenant], Awaitable[Refusal | None]]
+    ) -> Refusal | None:
+        """What is done for a tenant, while it has one of its places."""
+        tenant = self.steps.tenant(head.fields, client.peer)
+        if isinstance(tenant, Refusal):
+            return tenant
+        mark.tenant = tenant.tag
+        refused = self._turns.take(tenant)
+        if refused is not None:
+            return refused
+        try:
+            return await work(tenant)
         finally:
             self._turns.give(tenant)
 

@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -101,6 +101,16 @@ def test_an_address_that_cannot_be_posted_to_is_none(url: str) -> None:
     assert not postable(url)
 
 
+async def alerted(webhook: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]], how: str) -> None:
+    """One alert to a webhook that behaves so ends in this way."""
+    server = await asyncio.start_server(webhook, "127.0.0.1", 0)
+    told: list[str] = []
+    alerts = Alerts(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", told.append)
+    alerts.put(b"{}")
+    await soon(lambda: told == [how], 3)
+    server.close()
+
+
 def test_a_webhook_without_an_end_is_left_after_its_status(monkeypatch: pytest.MonkeyPatch) -> None:
     async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -111,12 +121,7 @@ def test_a_webhook_without_an_end_is_left_after_its_status(monkeypatch: pytest.M
 
     @played
     async def test() -> None:
-        server = await asyncio.start_server(endless, "127.0.0.1", 0)
-        told: list[str] = []
-        alerts = Alerts(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", told.append)
-        alerts.put(b"{}")
-        await soon(lambda: told == ["sent"], 3)
-        server.close()
+        await alerted(endless, "sent")
 
     test()
 
@@ -131,12 +136,7 @@ def test_a_webhook_that_never_ends_its_head_is_given_up(monkeypatch: pytest.Monk
     async def test() -> None:
         monkeypatch.setattr("pagefence.edge.alerts._TRY_S", 0.1)
         monkeypatch.setattr("pagefence.edge.alerts._FIRST_WAIT_S", 0.01)
-        server = await asyncio.start_server(slow, "127.0.0.1", 0)
-        told: list[str] = []
-        alerts = Alerts(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", told.append)
-        alerts.put(b"{}")
-        await soon(lambda: told == ["failed"], 3)
-        server.close()
+        await alerted(slow, "failed")
 
     test()
 

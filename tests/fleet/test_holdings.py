@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from pagefence.engine.metrics import worker_metrics
 from pagefence.fleet.engines import ADAPTERS, Asked
 from pagefence.fleet.engines.adapter import Holding
 from tests.fleet.replay import CAPTURED, Document
@@ -48,13 +47,15 @@ def test_ranks_are_added_up_and_one_that_does_not_tell_leaves_the_node_unknown()
     assert read("vllm", "vllm:kv_cache_usage_perc NaN\n").amount is None
 
 
-def test_our_own_workers_hold_what_is_leased_and_what_waits_for_proof() -> None:
+def test_our_own_workers_hold_what_is_leased_what_waits_for_proof_and_what_no_list_has() -> None:
+    def held(pages: dict[str, int], **counted: int) -> Holding:
+        return read("pagefence", json.dumps({"engine": "pagefence", "pages": pages} | counted))
+
     pages = {"free": 1, "leased": 5, "cached": 7, "quarantined": 2, "retired": 3, "total": 18}
-    told = {"model_name": "m", "version": "1", "epoch": 1, "pages": pages, "max_total_num_tokens": 288}
-    prefill = told | {"disaggregation_mode": "prefill", "prompts": 2, "computed_tokens": 40, "cached_tokens": 64}
-    decode = told | {"disaggregation_mode": "decode", "handoffs": 2, "prompt_tokens": 104, "generated_tokens": 9}
-    assert read("pagefence", worker_metrics(prefill, {}).decode()) == Holding(7, "pages", 42)
-    assert read("pagefence", worker_metrics(decode, {}).decode()) == Holding(7, "pages", 9)
+    assert held(pages, prompts=2, computed_tokens=40, cached_tokens=64) == Holding(7, "pages", 42)
+    assert held(pages, handoffs=2, prompt_tokens=104, generated_tokens=9) == Holding(7, "pages", 9)
+    assert held(pages | {"free": 0}) == Holding(8, "pages"), "a page was taken from a list and put into none"
+    assert held(pages | {"free": 10}).amount is None, "more pages than there are"
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "llama-server", "pagefence"])

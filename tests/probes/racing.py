@@ -27,14 +27,16 @@ BUGS = ("swaps", "crosses", "kills", "loses-pages", "doubles", "first-token", "f
 
 @dataclass
 class Racing:
-    """`bug` names what is wrong; `busy`: every so many requests are told to wait first. `tells`: its metrics say what
-    requests hold; `strangers`: somebody else is being answered whenever it is asked for them."""
+    """`bug` names what is wrong; `busy`: every so many requests are told to wait first. `tells`: its workers say what
+    is left of their pools; `strangers`: somebody else is being answered whenever it is asked for them; `token_s`:
+    seconds for each token, so that a client on a busy machine still leaves in the middle."""
 
     bug: str = ""
     toy: Toy = field(default_factory=Toy)
     busy: int = 0
     tells: bool = False
     strangers: bool = False
+    token_s: float = 0.0005
     live: dict[int, list[str]] = field(default_factory=dict)
     killed: set[int] = field(default_factory=set)
     leftovers: deque[str] = field(default_factory=deque)
@@ -51,12 +53,15 @@ class Racing:
         """Pages are lost for good: too few are free, and nobody holds one who could give it back."""
         return self.pages < pages and not self.live
 
-    def metrics(self, role: str) -> str:
-        """What decode's pool holds; prefill holds nothing for long."""
+    def server_info(self, role: str) -> dict[str, object]:
+        """With what is left of decode's pool; prefill holds nothing for long."""
+        told = self.toy.server_info(role)
+        if not self.tells:
+            return told
         self.asides += self.strangers
-        held = self.toy.decode_pool // PAGE - self.pages if role == "decode" else 0
-        made = self.count + self.asides
-        return f'pagefence_pages{{state="leased"}} {held}\npagefence_generated_tokens_total {made}\n'
+        total = self.toy.decode_pool // PAGE
+        pages = {"total": total, "free": self.pages if role == "decode" else total, "cached": 0, "retired": 0}
+        return told | {"pages": pages, "generated_tokens": self.count + self.asides}
 
     def says(self, prompt: str, new: int, number: int) -> list[str]:
         """The tokens of an answer."""
@@ -96,11 +101,10 @@ def racing_application(world: Racing) -> Starlette:
         said = [token async for token in _generate(world, number, body, length)]
         return JSONResponse(_whole(said, length, body["max_tokens"]))
 
-    async def metrics(request: Request) -> Response:
-        role = request.path_params["role"]
-        return Response(world.toy.metrics(role) + (world.metrics(role) if world.tells else ""))
+    async def server_info(request: Request) -> Response:
+        return JSONResponse(world.server_info(request.path_params["role"]))
 
-    own = [Route("/v1/completions", completions, methods=["POST"]), Route("/{role}/metrics", metrics)]
+    own = [Route("/v1/completions", completions, methods=["POST"]), Route("/{role}/server_info", server_info)]
     return Starlette(routes=[*own, *application(world.toy).routes])
 
 
@@ -129,7 +133,7 @@ async def _generate(world: Racing, number: int, body: dict[str, Any], length: in
             while world.leftovers and at > 0:
                 yield world.leftovers.popleft()
             yield token
-            await asyncio.sleep(0.0005)
+            await asyncio.sleep(world.token_s)
         whole = True
     finally:
         world.live.pop(number, None)

@@ -101,6 +101,20 @@ class Toy:
         lines = [f'pagefence_{name}_total{{role="{role}"}} {self.counters[name]}' for name in names]
         return "\n".join([f'pagefence_worker_info{{role="{role}"}} 1.0', *lines]) + "\n"
 
+    def server_info(self, role: str) -> dict[str, object]:
+        pool = self.prefill_pool if role == "prefill" else self.decode_pool
+        told: dict[str, object] = {
+            "engine": "pagefence",
+            "version": "0.1.0",
+            "disaggregation_mode": role,
+            "max_total_num_tokens": pool,
+            "max_req_input_len": min(self.context, pool) - 6,
+            "page_size": PAGE,
+            "context_length": self.context,
+            "kv_bytes_per_token": 100,
+        }
+        return told | self.info
+
     @property
     def longest(self) -> int:
         return min(self.context, self.prefill_pool, self.decode_pool) - 6
@@ -150,20 +164,8 @@ def copy(seen: list[str], new: int) -> str:
 
 def application(toy: Toy) -> Starlette:  # noqa: PLR0915 (one bug a line, side by side)
     def node(role: str) -> Any:
-        pool = toy.prefill_pool if role == "prefill" else toy.decode_pool
-
         async def endpoint(request: Request) -> Response:
-            body: dict[str, object] = {
-                "engine": "pagefence",
-                "version": "0.1.0",
-                "disaggregation_mode": role,
-                "max_total_num_tokens": pool,
-                "max_req_input_len": min(toy.context, pool) - 6,
-                "page_size": PAGE,
-                "context_length": toy.context,
-                "kv_bytes_per_token": 100,
-            }
-            return JSONResponse(body | toy.info)
+            return JSONResponse(toy.server_info(role))
 
         return endpoint
 

@@ -93,6 +93,11 @@ class Asked:
         return found, None if found else f"has no {name}"
 
 
+def amount(value: object) -> float | None:
+    """A number of a JSON document that can be an amount of something."""
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 else None
+
+
 def total(*parts: float | None) -> float | None:
     """The sum of what is told; None when nothing is."""
     told = [part for part in parts if part is not None]

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pagefence.fleet.answer import mapping
-from pagefence.fleet.engines.adapter import Adapter, Asked, Counters, Holding, advertised, model, settings, total
+from pagefence.fleet.engines.adapter import (
+    Adapter,
+    Asked,
+    Counters,
+    Holding,
+    advertised,
+    amount,
+    model,
+    settings,
+    total,
+)
 from pagefence.fleet.facts import DECODE, PREFILL, ROUTER, SPEED, NodeFacts, live_role, text
 from pagefence.fleet.http import Reply
 
@@ -83,16 +93,21 @@ def counters(asked: Asked, role: str) -> Counters:
 
 
 def held(asked: Asked, role: str) -> Holding:
-    """Leased pages, and those that wait for proof that nobody writes into them any more. Retired ones nobody holds."""
-    if not _tells(asked):
+    """Pages of the whole pool that are neither free nor in the prefix cache alone, nor retired.
+
+    Taken from the whole, so that a page which no list has any more counts too (I6).
+    """
+    body = asked.json(INFO)
+    pages = mapping(body.get("pages"))
+    whole, free, cached, retired = (amount(pages.get(state)) for state in ("total", "free", "cached", "retired"))
+    if whole is None or free is None or cached is None or retired is None:
         return Holding()
-    leased, quarantined = (asked.summed("pagefence_pages", state=state) for state in ("leased", "quarantined"))
-    counted = [asked.summed(f"pagefence_{name}_total") for name in ("prompts", "computed_tokens", "generated_tokens")]
-    return Holding(None if leased is None else leased + (quarantined or 0), "pages", total(*counted))
+    done = total(*(amount(body.get(name)) for name in ("prompts", "computed_tokens", "generated_tokens")))
+    return Holding(amount(whole - free - cached - retired), "pages", done)
 
 
 def _tells(asked: Asked) -> bool:
     return bool(asked.metrics("/metrics", "pagefence_worker_info")[0])
 
 
-ADAPTER = Adapter(ENGINE, INFO, recognises, ("/v1/models", "/readyz"), read, counters=counters, held=held)
+ADAPTER = Adapter(ENGINE, INFO, recognises, ("/v1/models", "/readyz"), read, counters=counters, held=held, held_at=INFO)

@@ -11,7 +11,17 @@ from __future__ import annotations
 from functools import partial
 
 from pagefence.fleet.answer import mapping
-from pagefence.fleet.engines.adapter import Adapter, Asked, Counters, Holding, advertised, model, settings, total
+from pagefence.fleet.engines.adapter import (
+    Adapter,
+    Asked,
+    Counters,
+    Holding,
+    advertised,
+    amount,
+    model,
+    settings,
+    total,
+)
 from pagefence.fleet.facts import (
     DECODE,
     PREFILL,
@@ -172,18 +182,14 @@ def held(asked: Asked, role: str) -> Holding:
     """
     listed = asked.json(LOADS).get("loads")
     loads = [mapping(load) for load in listed] if isinstance(listed, list) else []
-    used = [_count(load.get("num_used_tokens")) for load in loads]
+    used = [amount(load.get("num_used_tokens")) for load in loads]
     tokens = None if None in used else total(*used)
     steps = [load.get("decode_moments") for load in loads]
     done = total(
-        *(_count(load.get("total_prefill_uncached_tokens")) for load in loads),
-        *(_count(moments[0]) for moments in steps if isinstance(moments, list) and moments),
+        *(amount(load.get("total_prefill_uncached_tokens")) for load in loads),
+        *(amount(moments[0]) for moments in steps if isinstance(moments, list) and moments),
     )
     return Holding(tokens, "tokens", done, _WAITING_S if role in (PREFILL, DECODE) else 0.0)
-
-
-def _count(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 else None
 
 
 ADAPTER = Adapter(

@@ -29,7 +29,7 @@ from pagefence.verdict.decide import decide
 
 _CONTEXT = 2048  # where a fleet advertises none
 VIOLATIONS = ("LEAK", "CORRUPT", "FAIL")
-# Faults that show only, or mostly, beside others; those that need hang-ups are among them by their own word.
+# Faults that show only, or mostly, beside others. Those that need hang-ups need others too.
 _RACES = ("double-free", "duplicate-room", "early-send", "metadata-race")
 _FRESH = {
     "page-leak": "each run takes pages that never come back, and the next would find fewer",
@@ -79,14 +79,16 @@ class Plan:
 
 
 def suits(fault: Fault | None, profile: str) -> bool:
-    """Whether a profile is run for a fault; None: for the fleet without one."""
+    """Whether a profile is run for a fault; None: for the fleet without one. In the usual script nobody hangs up."""
     if fault is None:
         return True
-    return fault.not_in_engine is None and (races(fault) if profile == RACE else not fault.needs_hang_ups)
+    if fault.not_in_engine is not None:
+        return False
+    return not fault.needs_hang_ups if profile == USUAL else races(fault) == (profile == RACE)
 
 
 def races(fault: Fault) -> bool:
-    """Whether the race profile is for it."""
+    """Whether the race profile is for it, and not `verify`, which asks one prompt after the other."""
     return fault.needs_hang_ups or fault.name in _RACES
 
 

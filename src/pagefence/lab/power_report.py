@@ -34,14 +34,14 @@ def page(log: PowerLog, faults: Mapping[str, Fault]) -> str:
         f"tokens, {ROUNDS} times; found when the UUID comes back",
         "([source](../../src/pagefence/lab/usual_script.py), with its flaws).",
         "",
-        *_table(log, [f for f in faults.values() if suits(f, VERIFY)], VERIFY, usual=True),
+        *_table(log, [f for f in faults.values() if suits(f, VERIFY)], VERIFY),
         "",
         "## Races",
         "",
-        "`pagefence race`: short requests beside each other, a third of which hang up. One race is one run"
-        + _long(log),
+        "For faults that need others beside them. `pagefence race`: short requests beside each other, a third of which",
+        "hang up; in the usual script nobody does (*cannot*). One race is one run" + _long(log),
         "",
-        *_table(log, [f for f in faults.values() if suits(f, RACE)], RACE, usual=False),
+        *_table(log, [f for f in faults.values() if suits(f, RACE)], RACE),
         "",
         "## Cannot show from outside",
         "",
@@ -55,18 +55,19 @@ def page(log: PowerLog, faults: Mapping[str, Fault]) -> str:
     return "\n".join(lines)
 
 
-def _table(log: PowerLog, faults: Sequence[Fault], profile: str, usual: bool) -> list[str]:
-    head = ["fault", "found", "95 %", "by a prompt", "verdicts", "found by", "tokens", "seconds"]
-    head += ["usual script", "95 %"] if usual else []
-    rows = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    for fault in faults:
-        cells = _cells(log, fault.name, profile)
-        if usual:
-            theirs = log.of(fault.name, USUAL)
-            seen = sum(bool(r.found) for r in theirs)
-            cells += [f"{seen} of {len(theirs)}", shown_interval(seen, len(theirs))] if theirs else ["not run", "-"]
-        rows.append("| " + " | ".join(cells) + " |")
+def _table(log: PowerLog, faults: Sequence[Fault], profile: str) -> list[str]:
+    head = "| fault | found | 95 % | by a prompt | verdicts | found by | tokens | seconds | usual script | 95 % |"
+    rows = [head, "|" + "---|" * 10]
+    rows += ["| " + " | ".join([*_cells(log, f.name, profile), *_usual(log, f)]) + " |" for f in faults]
     return rows
+
+
+def _usual(log: PowerLog, fault: Fault) -> list[str]:
+    if not suits(fault, USUAL):
+        return ["cannot", "-"]
+    runs = log.of(fault.name, USUAL)
+    seen = sum(bool(r.found) for r in runs)
+    return [f"{seen} of {len(runs)}", shown_interval(seen, len(runs))] if runs else ["not run", "-"]
 
 
 def _cells(log: PowerLog, name: str, profile: str) -> list[str]:

@@ -44,7 +44,6 @@ def test_a_cell_is_there_in_the_next_run(kept: Results) -> None:
     again = Results.at(kept.path)
     assert again.get("stub-transfer", "explorer") == Cell(Mark.CAUGHT, "I4 after 13 moves")
     assert again.get("stub-transfer", "simulation").mark is Mark.NOT_RUN
-    assert again.get("stub-transfer", "latency floor").mark is Mark.NOT_BUILT
 
 
 def test_two_runs_at_once_keep_each_others_cells(kept: Results) -> None:

@@ -1,7 +1,7 @@
 """Fault x detector, by running it: every fault must be caught by something, for its own reason.
 
 A finished cell is kept (`Results`), so a long run can be stopped and gone on with, and a later change reruns what it
-wants to. Cells of detectors that are not built yet say so.
+wants to.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ from pagefence.sim.worlds import SOMETIMES
 
 SCHEMA_VERSION = 1
 CONTROL = NO_FAULT
-NOT_BUILT = ("latency floor",)
 # Column of a probe -> the probe, and the kinds of finding that the column is about.
 PROBED: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "gate": ("gate", ("FAIL",)),
@@ -41,6 +40,7 @@ PROBED: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "own recall": ("canary", ("CORRUPT",)),
     "salt probe": ("salt", ("LEAK", "CORRUPT", "FAIL")),
     "token counts": ("conservation", ("CORRUPT",)),
+    "latency floor": ("latency", ("CORRUPT", "FAIL")),
 }
 EXERCISES: Mapping[str, str] = {"exercise, guards on": "on", "exercise, guards off": "off"}
 ENGINE = (*PROBED, *EXERCISES)
@@ -58,7 +58,6 @@ class Mark(StrEnum):
     SILENT = "silent"
     OTHER = "other reason"
     CANNOT = "cannot show"
-    NOT_BUILT = "not built"
     NOT_RUN = "not run"
     VOID = "void"
 
@@ -77,7 +76,7 @@ class BadResults(Mistake):
 Row = dict[str, Cell]
 # Column -> which guards are in force in it; asked is whether anything of another request reaches a client.
 GUARDED: Mapping[str, str] = {"no guard": NONE, **{f"{g} alone": g for g in GUARDS}, "guards on": "on"}
-COLUMNS: tuple[str, ...] = ("explorer", "simulation", *GUARDED, "conservation", *ENGINE, *NOT_BUILT)
+COLUMNS: tuple[str, ...] = ("explorer", "simulation", *GUARDED, "conservation", *ENGINE)
 
 
 @dataclass(slots=True)
@@ -110,8 +109,6 @@ class Results:
 
     def get(self, fault: str, column: str) -> Cell:
         """A cell; NOT_RUN when there is none yet."""
-        if column in NOT_BUILT:
-            return Cell(Mark.NOT_BUILT)
         return self.rows.get(fault, {}).get(column, Cell(Mark.NOT_RUN))
 
     def uncaught(self, faults: Iterable[str]) -> list[str]:

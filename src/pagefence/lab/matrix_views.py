@@ -21,14 +21,13 @@ SIGNS: dict[Mark, str] = {
     Mark.SILENT: ".",
     Mark.OTHER: "o",
     Mark.CANNOT: "-",
-    Mark.NOT_BUILT: "n",
     Mark.NOT_RUN: " ",
     Mark.VOID: "?",
 }
 KEY = (
     "X caught for its own reason   o for another   . silent   # with these guards nothing foreign reaches a client   "
-    "! something does   c a wrong token does, nobody else's   - cannot show there   n not built yet   "
-    "? nothing was exercised   (blank) not run"
+    "! something does   c a wrong token does, nobody else's   - cannot show there   ? nothing was exercised   "
+    "(blank) not run"
 )
 _COLOURS = {
     Mark.CAUGHT: "green",
@@ -46,7 +45,6 @@ _FILLS: dict[Mark, str] = {
     Mark.SILENT: "#e7eaee",
     Mark.OTHER: "#d9a520",
     Mark.CANNOT: "#f6f7f9",
-    Mark.NOT_BUILT: "#f6f7f9",
     Mark.NOT_RUN: "#ffffff",
     Mark.VOID: "#c93a3a",
 }
@@ -90,7 +88,7 @@ def markdown(results: Results, names: Sequence[str]) -> str:
         lines += [f"**{name}**", ""]
         for column in COLUMNS:
             cell = results.get(name, column)
-            if cell.mark not in (Mark.NOT_BUILT, Mark.NOT_RUN):
+            if cell.mark is not Mark.NOT_RUN:
                 lines.append(f"- {column}: {cell.mark}{f' ({cell.text})' if cell.text else ''}")
         lines.append("")
     return "\n".join(lines)

@@ -47,17 +47,21 @@ class Fleet:
         return {worker["name"]: httpx.get(f"{worker['url']}/server_info").json() for worker in listed}
 
     def at_rest(self, within_s: float = 20.0) -> dict[str, dict[str, int]]:
-        """Page counts of all workers once nothing is leased or quarantined; fails when that does not come."""
+        """Page counts of all workers once every page is free, cached or retired; fails when that does not come."""
         deadline = time.monotonic() + within_s
         while True:
             pages = {}
             with contextlib.suppress(httpx.HTTPError):
                 pages = {name: info["pages"] for name, info in self.workers().items()}
                 roles = {name.partition("-")[0] for name in pages}
-                if len(roles) == 2 and all(count["leased"] == count["quarantined"] == 0 for count in pages.values()):
+                if len(roles) == 2 and all(map(_whole, pages.values())):
                     return pages
             assert time.monotonic() < deadline, f"pages are still held: {pages}"
             time.sleep(0.1)
+
+
+def _whole(count: dict[str, int]) -> bool:
+    return count["free"] + count["cached"] + count["retired"] == count["total"]
 
 
 def complete(client: httpx.Client, prompt: str | list[int], max_tokens: int = 8, **more: Any) -> httpx.Response:

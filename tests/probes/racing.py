@@ -36,7 +36,7 @@ class Racing:
     busy: int = 0
     tells: bool = False
     strangers: bool = False
-    token_s: float = 0.0005
+    token_s: float = 0.002
     live: dict[int, list[str]] = field(default_factory=dict)
     killed: set[int] = field(default_factory=set)
     leftovers: deque[str] = field(default_factory=deque)

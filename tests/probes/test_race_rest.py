@@ -102,7 +102,7 @@ def at_rest(world: Racing, monkeypatch: pytest.MonkeyPatch) -> tuple[ProbeResult
 
 
 def test_pages_that_hang_ups_lose_show_in_a_pool_too_large_to_run_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = Racing("loses-pages", Toy(decode_pool=64_000), tells=True, token_s=0.002)
+    world = Racing("loses-pages", Toy(decode_pool=64_000), tells=True)
     result, _ = at_rest(world, monkeypatch)
     assert [(e.kind, e.check, e.rule) for e in result.evidence] == [(Kind.FAIL, "held", "I6")]
     assert "/decode holds" in result.evidence[0].what
@@ -119,7 +119,7 @@ def test_one_that_tells_nothing_is_asked_for_nothing_more(monkeypatch: pytest.Mo
 
 
 def test_what_others_hold_meanwhile_is_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = Racing("loses-pages", Toy(decode_pool=64_000), tells=True, strangers=True, token_s=0.002)
+    world = Racing("loses-pages", Toy(decode_pool=64_000), tells=True, strangers=True)
     result, text = at_rest(world, monkeypatch)
     assert result.evidence == ()
     assert "others use the fleet" in text

@@ -108,8 +108,6 @@ def _hidden(log: PowerLog, faults: Iterable[Fault]) -> list[str]:
     for fault in faults:
         if fault.not_in_engine:
             rows.append(f"- **{fault.name}**: {fault.not_in_engine}.")
-        elif fault.needs_hang_ups:
-            rows.append(f"- **{fault.name}**: only where clients hang up, so not in default `verify`; see races.")
     rows.append("")
     rows.append("What shows in no run although it could (its interval above says how seldom it would have to be):")
     rows.append("")

@@ -104,10 +104,7 @@ def _counted(words: Iterable[str]) -> str:
 
 
 def _hidden(log: PowerLog, faults: Iterable[Fault]) -> list[str]:
-    rows = []
-    for fault in faults:
-        if fault.not_in_engine:
-            rows.append(f"- **{fault.name}**: {fault.not_in_engine}.")
+    rows = [f"- **{fault.name}**: {fault.not_in_engine}." for fault in faults if fault.not_in_engine]
     rows.append("")
     rows.append("What shows in no run although it could (its interval above says how seldom it would have to be):")
     rows.append("")
